@@ -60,35 +60,9 @@ def _build_dns(name: str, section: DnsSettings, settings: Settings) -> Source:
 
 
 def _build_kubernetes(name: str, section: KubernetesSettings, settings: Settings) -> Source:
-    from xds.services.sources.kubernetes import FollowRules, KubernetesSource
-    from xds.services.sources.kubernetes_client import ClientLimits
-    from xds.services.sources.kubernetes_credentials import ClusterCredentials, InCluster, Kubeconfig
-    from xds.services.sources.kubernetes_instances import InstanceRules
-    from xds.services.sources.kubernetes_objects import IPV4, IPV6
-    from xds.services.sources.kubernetes_view import ViewLimits
+    from xds.services.sources.kubernetes import KubernetesSource
 
-    credentials: ClusterCredentials = InCluster()
-    if section.kubeconfig is not None:
-        credentials = Kubeconfig(section.kubeconfig.expanduser(), section.context)
-    instances = InstanceRules(
-        family={"service": "", "ipv4": IPV4, "ipv6": IPV6}[section.family],
-        region=section.region,
-        regions=section.regions,
-        datacenter=section.datacenter,
-        follows_hints=section.zone_hints,
-    )
-    follow = FollowRules(
-        labels=section.labels,
-        page_size=section.page_size,
-        watch_s=section.watch_s,
-        relist_s=section.relist_s,
-        events_per_s=section.events_per_s,
-        retry_s=section.retry_s,
-        longest_retry_s=section.longest_retry_s,
-        limits=ClientLimits(silence_s=section.silence_s),
-    )
-    limits = ViewLimits(section.services_limit, section.endpoints_limit)
-    return KubernetesSource(name, credentials, instances, follow, limits, section.namespaces)
+    return KubernetesSource(name, section)
 
 
 def _build_python(name: str, section: PythonSettings, settings: Settings) -> Source:
@@ -96,23 +70,9 @@ def _build_python(name: str, section: PythonSettings, settings: Settings) -> Sou
 
 
 def _build_consul(name: str, section: ConsulSettings, settings: Settings) -> Source:
-    from xds.services.sources.consul_health import InstanceOptions
-    from xds.services.sources.consul_source import ConsulOptions, ConsulSource
+    from xds.services.sources.consul_source import ConsulSource
 
-    options = ConsulOptions(
-        address=section.address,
-        datacenter=section.datacenter or "",
-        token=section.token.get_secret_value() if section.token is not None else "",
-        token_path=section.token_path,
-        tls=section.tls_context(),
-        connections=section.connections,
-        queries_per_s=section.queries_per_s,
-        every_s=section.every_s,
-        wait_s=section.wait_s,
-        stale=section.stale,
-        instances=InstanceOptions(settings.chains.datacenter, section.region_meta or "", section.zone_meta or ""),
-    )
-    return ConsulSource(name, options)
+    return ConsulSource(name, section, settings.chains.datacenter)
 
 
 _BUILDERS: dict[str, Callable[[str, Any, Settings], Source]] = {

@@ -14,7 +14,8 @@ import pytest
 from bench.consul.agent_process import ConsulAgent
 from tests.support.recording_sink import RecordingSink, running_source
 from xds.services.core.instance import Health
-from xds.services.sources.consul_source import ConsulOptions, ConsulSource
+from xds.services.source_settings import ConsulSettings
+from xds.services.sources.consul_source import ConsulSource
 
 GO_TIMEOUT_S = 3_000  # the first run builds Consul, on whatever machine
 SEEN_S = 30.0
@@ -34,8 +35,9 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ConsulAgen
 @asynccontextmanager
 async def observing(agent: ConsulAgent, *services: str, connections: int = 100) -> AsyncIterator[RecordingSink]:
     sink = RecordingSink(*services)
-    options = ConsulOptions(f"http://{agent.address}", connections=connections, wait_s=5.0, late_s=2.0, every_s=0.05)
-    async with running_source(ConsulSource("consul", options), sink):
+    address = f"http://{agent.address}"
+    settings = ConsulSettings(kind="consul", address=address, connections=connections, wait_s=5.0, every_s=0.05)
+    async with running_source(ConsulSource("consul", settings, late_s=2.0), sink):
         yield sink
 
 

@@ -8,7 +8,6 @@ import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,19 @@ from tests.support.pki import CertificateAuthority
 from tests.support.recording_sink import RecordingSink, running_source
 from xds.services.core.instance import Health
 from xds.services.source_settings import ConsulSettings
-from xds.services.sources.consul_health import InstanceOptions
-from xds.services.sources.consul_source import ConsulOptions, ConsulSource
+from xds.services.sources.consul_source import ConsulSource
 
-FAST = ConsulOptions(every_s=0.01, wait_s=5.0, late_s=1.0, queries_per_s=10_000.0)
+FAST = ConsulSettings(kind="consul", every_s=0.01, wait_s=5.0, queries_per_s=10_000.0)
 
 
 @asynccontextmanager
-async def observing(consul: FakeConsul, *services: str, **changes: Any) -> AsyncIterator[RecordingSink]:
+async def observing(
+    consul: FakeConsul, *services: str, late_s: float = 1.0, answer_bytes: int = 1 << 20, **changes: Any
+) -> AsyncIterator[RecordingSink]:
     """The sink of a source that reads ``services`` of ``consul``."""
     sink = RecordingSink(*services)
-    source = ConsulSource("consul", replace(FAST, address=consul.address, **changes))
+    settings = FAST.model_copy(update={"address": consul.address, **changes})
+    source = ConsulSource("consul", settings, late_s=late_s, answer_bytes=answer_bytes)
     async with running_source(source, sink):
         yield sink
 
@@ -340,11 +341,10 @@ async def test_the_addresses_of_another_datacenter_are_those_for_others() -> Non
 
 
 async def test_the_locality_may_stand_in_the_metadata() -> None:
-    options = InstanceOptions(region_meta="region", zone_meta="az")
     async with FakeConsul() as consul:
         await consul.register("web", "a", "10.0.0.1", 80, node_meta={"region": "eu", "az": "eu-1"})
         await consul.register("web", "b", "10.0.0.2", 80, node_meta={"region": "eu", "az": "eu-1"}, meta={"az": "eu-2"})
-        async with observing(consul, "web", instances=options) as sink:
+        async with observing(consul, "web", region_meta="region", zone_meta="az") as sink:
             await sink.wait_until(lambda: len(sink.services.get("web", ())) == 2)
             assert [str(each.locality) for each in sink.services["web"]] == ["eu/eu-1", "eu/eu-2"]
 
@@ -387,8 +387,13 @@ async def test_a_consul_behind_tls_is_checked_and_shown_a_certificate(tmp_path: 
                 "private_key": client.key_path,
             }
         )
-        async with observing(consul, "web", tls=section.tls_context()) as sink:
+        files: dict[str, Any] = {
+            "ca": section.ca,
+            "certificate": section.certificate,
+            "private_key": section.private_key,
+        }
+        async with observing(consul, "web", **files) as sink:
             await sink.wait_until(lambda: sink.places("web") == {"10.0.0.1:80"})
-        async with observing(consul, "web", tls=ssl.create_default_context()) as sink:
+        async with observing(consul, "web") as sink:
             await sink.wait_until(lambda: any("certificate verify failed" in each for each in sink.failures))
             assert sink.services == {}

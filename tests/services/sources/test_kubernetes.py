@@ -27,11 +27,10 @@ from tests.support.kubernetes_api import (
 )
 from tests.support.recording_sink import RecordingSink, running_source
 from xds.services.core.instance import Health
-from xds.services.sources.kubernetes import FollowRules, KubernetesSource
+from xds.services.source_settings import KubernetesSettings
+from xds.services.sources.kubernetes import KubernetesSource
 from xds.services.sources.kubernetes_client import ClientLimits
 from xds.services.sources.kubernetes_credentials import ApiAccess
-from xds.services.sources.kubernetes_instances import InstanceRules
-from xds.services.sources.kubernetes_view import ViewLimits
 
 Json = dict[str, Any]
 
@@ -66,13 +65,12 @@ async def api() -> AsyncIterator[FakeKubernetes]:
 
 @contextlib.asynccontextmanager
 async def following(
-    api: FakeKubernetes, instances: InstanceRules | None = None, access: Access | None = None, **rules: Any
+    api: FakeKubernetes, access: Access | None = None, limits: ClientLimits = QUICK_LIMITS, **changes: Any
 ) -> AsyncIterator[RecordingSink]:
     """A source that runs; what it gives is in the sink."""
     sink = RecordingSink()
-    namespaces, bounds = rules.pop("namespaces", ()), rules.pop("bounds", None)
-    follow = FollowRules(**{**FAST, "limits": QUICK_LIMITS, **rules})
-    source = KubernetesSource("k8s", access or Access(api), instances, follow, bounds, namespaces)
+    settings = KubernetesSettings(kind="kubernetes").model_copy(update={**FAST, **changes})
+    source = KubernetesSource("k8s", settings, access or Access(api), limits)
     async with running_source(source, sink):
         yield sink
 
@@ -579,7 +577,7 @@ async def test_events_beyond_the_rate_wait_at_the_server(api: FakeKubernetes) ->
 
 async def test_services_and_endpoints_beyond_the_limits_are_left_out_and_reported(api: FakeKubernetes) -> None:
     fill(api, 10, endpoints=3)
-    async with following(api, bounds=ViewLimits(4, 9), relist_s=0.5, watch_s=1.0) as sink:
+    async with following(api, services_limit=4, endpoints_limit=9, relist_s=0.5, watch_s=1.0) as sink:
         await sink.wait_until(lambda: bool(sink.findings))
         assert len(sink.services) == 4
         assert {each.code for each in sink.findings} == {"too_many"}

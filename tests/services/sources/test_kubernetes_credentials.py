@@ -16,7 +16,8 @@ import yaml
 from tests.support.kubernetes_api import FakeKubernetes, endpoint, endpoint_slice, service
 from tests.support.pki import Certificate, CertificateAuthority
 from tests.support.recording_sink import RecordingSink
-from xds.services.sources.kubernetes import FollowRules, KubernetesSource
+from xds.services.source_settings import KubernetesSettings
+from xds.services.sources.kubernetes import KubernetesSource
 from xds.services.sources.kubernetes_client import ClientLimits, KubernetesClient
 from xds.services.sources.kubernetes_credentials import (
     ApiAccess,
@@ -78,7 +79,8 @@ async def ask(credentials: ClusterCredentials) -> Any:
 @asynccontextmanager
 async def following(credentials: ClusterCredentials) -> AsyncIterator[RecordingSink]:
     sink = RecordingSink()
-    source = KubernetesSource("k8s", credentials, follow=FollowRules(retry_s=0.05, longest_retry_s=0.2, watch_s=1.0))
+    quick = {"retry_s": 0.05, "longest_retry_s": 0.2, "watch_s": 1.0}
+    source = KubernetesSource("k8s", KubernetesSettings(kind="kubernetes").model_copy(update=quick), credentials)
     task = asyncio.create_task(source.run(sink))
     try:
         yield sink

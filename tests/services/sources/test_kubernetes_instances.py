@@ -10,16 +10,20 @@ from tests.support.kubernetes_api import endpoint, endpoint_slice, service
 from xds.model.errors import Violation
 from xds.model.node import Locality
 from xds.services.core.instance import Health, Instance, check_instance
-from xds.services.sources.kubernetes_instances import InstanceRules, service_instances
+from xds.services.source_settings import KubernetesSettings
+from xds.services.sources.kubernetes_instances import service_instances
 from xds.services.sources.kubernetes_objects import ObjectError, read_service, read_slice
 
 Json = dict[str, Any]
 
 
-def read(of: Json, *slices: Json, rules: InstanceRules | None = None) -> tuple[dict[str, Instance], list[Violation]]:
+PLAIN = KubernetesSettings(kind="kubernetes")
+
+
+def read(of: Json, *slices: Json, rules: KubernetesSettings = PLAIN) -> tuple[dict[str, Instance], list[Violation]]:
     """The instances by id, and everything that cannot be used."""
     values = [read_slice(each) for each in slices]
-    instances, found = service_instances(read_service(of), values, rules or InstanceRules())
+    instances, found = service_instances(read_service(of), values, rules)
     assert len({one.id for one in instances}) == len(instances)
     assert not [wrong for one in instances for wrong in check_instance(one)]
     return {one.id: one for one in instances}, [*found, *(each for one in values for each in one.findings)]
@@ -132,8 +136,8 @@ def test_the_order_of_slices_changes_nothing() -> None:
     ]
     of = read_service(service("web"))
     values = [read_slice(each) for each in slices]
-    forward, _ = service_instances(of, values, InstanceRules())
-    back, _ = service_instances(of, values[::-1], InstanceRules())
+    forward, _ = service_instances(of, values, PLAIN)
+    back, _ = service_instances(of, values[::-1], PLAIN)
     assert forward == back
     assert len(forward) == 6
 
@@ -166,13 +170,13 @@ def test_the_second_family_is_used_where_the_first_has_no_endpoints() -> None:
 
 
 def test_the_operator_chooses_the_family() -> None:
-    instances, found = read(*dual("IPv4", "IPv6"), rules=InstanceRules(family="IPv6"))
+    instances, found = read(*dual("IPv4", "IPv6"), rules=KubernetesSettings(kind="kubernetes", family="ipv6"))
     assert [one.address for one in instances.values()] == ["fd00::1"]
     assert not found
 
 
 def test_a_service_without_the_chosen_family_is_reported() -> None:
-    instances, found = read(*dual("IPv4", v6=False), rules=InstanceRules(family="IPv6"))
+    instances, found = read(*dual("IPv4", v6=False), rules=KubernetesSettings(kind="kubernetes", family="ipv6"))
     assert not instances
     assert [each.code for each in found] == ["no_family"]
 
@@ -258,7 +262,7 @@ def test_a_service_without_ports_has_no_instances_and_is_reported(ports: Any) ->
 
 
 def test_zone_node_and_the_operators_region_are_the_locality() -> None:
-    rules = InstanceRules(region="eu-1", regions={"us-1a": "us-1"}, datacenter="west")
+    rules = KubernetesSettings(kind="kubernetes", region="eu-1", regions={"us-1a": "us-1"}, datacenter="west")
     instances, _ = read(
         service("web"),
         endpoint_slice(
@@ -295,7 +299,7 @@ def hinted(*hints: list[str] | None) -> Json:
     ],
 )
 def test_the_zone_of_an_endpoint_is_that_of_its_hint(hints: Any, follows: bool, zones: list[str]) -> None:
-    instances, _ = read(service("web"), hinted(*hints), rules=InstanceRules(follows_hints=follows))
+    instances, _ = read(service("web"), hinted(*hints), rules=KubernetesSettings(kind="kubernetes", zone_hints=follows))
     assert [one.locality.zone for one in instances.values()] == zones
 
 

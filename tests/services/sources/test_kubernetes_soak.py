@@ -16,10 +16,10 @@ from tests.support.kubernetes_api import SERVICES, SLICES, endpoint, endpoint_sl
 from tests.support.kubernetes_cluster import STRANGER, KubernetesCluster
 from tests.support.process import LOOPBACK
 from tests.support.recording_sink import RecordingSink, running_source
-from xds.services.sources.kubernetes import FollowRules, KubernetesSource
+from xds.services.source_settings import KubernetesSettings
+from xds.services.sources.kubernetes import KubernetesSource
 from xds.services.sources.kubernetes_client import ClientLimits
 from xds.services.sources.kubernetes_credentials import ClusterCredentials, InCluster, Kubeconfig
-from xds.services.sources.kubernetes_instances import InstanceRules
 
 GO_TIMEOUT_S = 3_000  # the first run builds the API server, on whatever machine
 
@@ -76,11 +76,12 @@ class Doorway:
 
 @contextlib.asynccontextmanager
 async def following(
-    credentials: ClusterCredentials, instances: InstanceRules | None = None, **rules: Any
+    credentials: ClusterCredentials, limits: ClientLimits | None = None, **changes: Any
 ) -> AsyncIterator[RecordingSink]:
     sink = RecordingSink()
-    given = {"retry_s": 0.2, "longest_retry_s": 2.0, "watch_s": 30.0, **rules}
-    source = KubernetesSource("k8s", credentials, instances, FollowRules(**given))
+    given = {"retry_s": 0.2, "longest_retry_s": 2.0, "watch_s": 30.0, **changes}
+    settings = KubernetesSettings(kind="kubernetes").model_copy(update=given)
+    source = KubernetesSource("k8s", settings, credentials, limits)
     async with running_source(source, sink):
         yield sink
 
@@ -283,7 +284,7 @@ async def test_what_the_api_server_makes_of_services(cluster: KubernetesCluster)
         endpoint_slice("dual-b", "dual", endpoint("fd00::3", pod="d"), family="IPv6"),
         endpoint_slice("fqdn", "headless", endpoint("db.example.org"), family="FQDN"),
     )
-    async with following(Kubeconfig(cluster.kubeconfig()), InstanceRules(region="r")) as sink:
+    async with following(Kubeconfig(cluster.kubeconfig()), region="r") as sink:
         await sink.wait_until(lambda: bool(sink.findings))
         (plain,), (headless,), (dual,) = (sink.services[f"{name}.shop"] for name in ("plain", "headless", "dual"))
         assert (plain.port, dict(plain.ports)) == (8080, {"http": 8080, "metrics": 9101})

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from urllib.parse import quote
 
 import httpx
@@ -22,6 +20,7 @@ from xds.codec.regular_file import read_regular
 from xds.model.errors import WARNING, Violation
 from xds.services.core.instance import Instance
 from xds.services.core.source import Sink, SourceError
+from xds.services.source_settings import ConsulSettings
 from xds.services.sources.consul_health import InstanceOptions, read_instances
 
 _INDEX = "x-consul-index"
@@ -34,35 +33,8 @@ _RETRY_FIRST_S = 0.5
 _RETRY_LAST_S = 10.0
 _THREAD_BYTES = 64 << 10  # longer answers are parsed in a thread
 _ERROR_CHARACTERS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class ConsulOptions:
-    """How Consul is queried.
-
-    * ``address``: the URL of an agent or of a server; ``datacenter``: empty for the agent's own;
-    * ``token``, or a file at ``token_path``, which is read again when it changes;
-    * ``connections``: the maximum number; with more services they are queried in rotation;
-    * ``queries_per_s``: the maximum over all services; ``every_s``: the minimum time between two queries of a service;
-    * ``wait_s``: how long Consul may block a query without news. If Consul loses its state between two queries and
-      counts from a lower index again, changes may be missed for this time. A query that takes ``late_s`` longer counts
-      as lost;
-    * ``stale``: any Consul server may answer, not only the leader.
-    """
-
-    address: str = "http://127.0.0.1:8500"
-    datacenter: str = ""
-    token: str = ""
-    token_path: Path | None = None
-    tls: ssl.SSLContext | None = None
-    connections: int = 100
-    queries_per_s: float = 100.0
-    every_s: float = 0.25
-    wait_s: float = 15.0
-    late_s: float = 10.0
-    stale: bool = False
-    answer_bytes: int = 64 << 20
-    instances: InstanceOptions = field(default_factory=InstanceOptions)
+_LATE_S = 10.0
+_ANSWER_BYTES = 64 << 20
 
 
 @dataclass(slots=True)
@@ -82,15 +54,31 @@ class _Answer:
 
 
 class ConsulSource:
-    """A `Source` that observes one datacenter."""
+    """A `Source` that observes one datacenter.
+
+    ``own_datacenter`` is that of this server. If Consul loses its state between two queries and counts from a lower
+    index again, changes may be missed for the ``wait_s`` of the settings. A query that takes ``late_s`` longer than
+    that counts as lost. An answer has at most ``answer_bytes``. Raises ``OSError`` for TLS files that cannot be read.
+    """
 
     kind = "consul"
 
-    def __init__(self, name: str, options: ConsulOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: ConsulSettings,
+        own_datacenter: str = "dc1",
+        late_s: float = _LATE_S,
+        answer_bytes: int = _ANSWER_BYTES,
+    ) -> None:
         self.name = name
-        self._options = options
-        self._token = _Token(options)
-        self._rate = _RateLimit(options.queries_per_s)
+        self._settings = settings
+        self._instances = InstanceOptions(own_datacenter, settings.region_meta or "", settings.zone_meta or "")
+        self._late_s = late_s
+        self._answer_bytes = answer_bytes
+        self._tls = settings.tls_context()
+        self._token = _Token(settings)
+        self._rate = _RateLimit(settings.queries_per_s)
         self._watched_n = 0
         self._failing: dict[str, str] = {}  # by service; "" is the agent itself
         self._filtered: set[str] = set()  # services with instances that the token may not read
@@ -101,11 +89,11 @@ class ConsulSource:
         self._failing.clear()
         self._filtered.clear()
         self._reported = []
-        options = self._options
         # One of the connections is for the heartbeat.
-        limits = httpx.Limits(max_connections=options.connections, max_keepalive_connections=options.connections)
-        verify = options.tls if options.tls is not None else True
-        async with httpx.AsyncClient(base_url=options.address, limits=limits, verify=verify, trust_env=False) as client:
+        connections, address = self._settings.connections, self._settings.address
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        verify = self._tls if self._tls is not None else True
+        async with httpx.AsyncClient(base_url=address, limits=limits, verify=verify, trust_env=False) as client:
             heartbeat = asyncio.create_task(self._check_agent(client, sink))
             tasks: dict[str, asyncio.Task[None]] = {}
             try:
@@ -147,7 +135,7 @@ class ConsulSource:
         services: Mapping[str, _Service],
     ) -> None:
         """Start and end tasks so that each service has a watch, or all are in the rotation."""
-        workers = self._options.connections - 1  # one is the heartbeat's
+        workers = self._settings.connections - 1  # one is the heartbeat's
         rotates = len(services) > workers
         keep = {f"rotation {number}" for number in range(workers)} if rotates else set(services)
         for name in tasks.keys() - keep:
@@ -167,9 +155,9 @@ class ConsulSource:
         """Query one service by blocking queries, until cancelled."""
         delay_s = _RETRY_FIRST_S
         while True:
-            if await self._query_once(client, sink, service, self._options.wait_s):
+            if await self._query_once(client, sink, service, self._settings.wait_s):
                 delay_s = _RETRY_FIRST_S
-                await asyncio.sleep(self._options.every_s)  # bounds the reads of a service that changes all the time
+                await asyncio.sleep(self._settings.every_s)  # bounds the reads of a service that changes all the time
             else:
                 await asyncio.sleep(delay_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries
                 delay_s = min(delay_s * 2, _RETRY_LAST_S)
@@ -182,7 +170,7 @@ class ConsulSource:
                 is_answered = await self._query_once(client, sink, service, 0.0)
             finally:
                 queue.append(service)
-            await asyncio.sleep(self._options.every_s if is_answered else _RETRY_FIRST_S)
+            await asyncio.sleep(self._settings.every_s if is_answered else _RETRY_FIRST_S)
 
     async def _query_once(self, client: httpx.AsyncClient, sink: Sink, service: _Service, wait_s: float) -> bool:
         """Query a service and pass new instances to the sink. False when there was no usable answer."""
@@ -208,9 +196,9 @@ class ConsulSource:
 
     async def _query(self, client: httpx.AsyncClient, service: _Service, wait_s: float) -> _Answer:
         params: dict[str, str] = {}
-        if self._options.datacenter:
-            params["dc"] = self._options.datacenter
-        if self._options.stale:
+        if self._settings.datacenter:
+            params["dc"] = self._settings.datacenter
+        if self._settings.stale:
             params["stale"] = ""
         elif not service.index:
             # A new leader answers before it has applied its whole log, so its answer may have instances that were
@@ -220,14 +208,14 @@ class ConsulSource:
             params |= {"index": str(service.index), "wait": f"{wait_s:g}s"}
         path = f"/v1/health/service/{quote(service.name, safe='')}"
         # Consul adds up to a sixteenth of the wait, so that queries do not end together.
-        timeout = httpx.Timeout(_CONNECT_S, read=wait_s * 17 / 16 + self._options.late_s)
+        timeout = httpx.Timeout(_CONNECT_S, read=wait_s * 17 / 16 + self._late_s)
         status, headers, body = await self._get(client, path, params, timeout)
         if status != 200:
             raise SourceError(f"GET {path}: {status} {body[:_ERROR_CHARACTERS].decode(errors='replace').strip()}")
         index = headers.get(_INDEX, "")
         if not index.isascii() or not index.isdigit():
             raise SourceError(f"GET {path}: no X-Consul-Index in the answer; is this a Consul?")
-        if self._options.stale and headers.get(_KNOWN_LEADER, "true") == "false":
+        if self._settings.stale and headers.get(_KNOWN_LEADER, "true") == "false":
             raise SourceError(f"GET {path}: the server that answers has lost its leader")
         # "The index should be reset to 0 if it goes backwards" and is at least 1, else a query would not block.
         return _Answer(max(int(index), 1), body, headers.get(_FILTERED, "") == "true")
@@ -241,15 +229,14 @@ class ConsulSource:
             body = bytearray()
             async for chunk in response.aiter_bytes():
                 body += chunk
-                if len(body) > self._options.answer_bytes:
-                    raise SourceError(f"GET {path}: the answer is longer than {self._options.answer_bytes} bytes")
+                if len(body) > self._answer_bytes:
+                    raise SourceError(f"GET {path}: the answer is longer than {self._answer_bytes} bytes")
             return response.status_code, response.headers, bytes(body)
 
     async def _read(self, answer: _Answer) -> list[Instance]:
-        options = self._options.instances
         if len(answer.body) > _THREAD_BYTES:
-            return await asyncio.to_thread(read_instances, answer.body, options)
-        return read_instances(answer.body, options)
+            return await asyncio.to_thread(read_instances, answer.body, self._instances)
+        return read_instances(answer.body, self._instances)
 
     async def _check_agent(self, client: httpx.AsyncClient, sink: Sink) -> None:
         """Check every ``_HEARTBEAT_S`` that the agent answers: a blocking query does not show that while it waits."""
@@ -292,9 +279,9 @@ _TOKEN_BYTES = 64 << 10
 class _Token:
     """The token. Its file is read again when it changes. Raises ``SourceError`` when the file cannot be read."""
 
-    def __init__(self, options: ConsulOptions) -> None:
-        self._path = options.token_path
-        self._token = options.token
+    def __init__(self, settings: ConsulSettings) -> None:
+        self._path = settings.token_path
+        self._token = settings.token.get_secret_value() if settings.token is not None else ""
         self._stamp: tuple[int, int] | None = None
 
     def read(self) -> str:

@@ -31,16 +31,11 @@ class DnsSource:
         intervals: QueryIntervals | None = None,
         queries_at_once: int = 20,
     ) -> None:
-        self._name = name
+        self.name = name
         self._services = dict(services)
         self._client = client
         self._intervals = intervals or QueryIntervals()
         self._queries_at_once = queries_at_once
-
-    @property
-    def name(self) -> str:
-        """As in `Source`."""
-        return self._name
 
     async def run(self, sink: Sink) -> None:
         """As in `Source`."""

@@ -73,15 +73,10 @@ class FilesSource:
     kind = "files"
 
     def __init__(self, name: str, paths: Sequence[Path], *, service_label: str = "job", rescan_s: float = 2.0) -> None:
-        self._name = name
+        self.name = name
         self._paths = tuple(paths)
         self._service_label = service_label
         self._rescan_s = rescan_s
-
-    @property
-    def name(self) -> str:
-        """As in `Source`."""
-        return self._name
 
     async def run(self, sink: Sink) -> None:
         """As in `Source`."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from math import inf
 from random import uniform
 from typing import Any
@@ -19,13 +18,14 @@ import structlog
 
 from xds.model.errors import XdsError
 from xds.services.core.source import Sink
+from xds.services.source_settings import KubernetesSettings
 from xds.services.sources.kubernetes_client import ClientLimits, KubernetesClient
-from xds.services.sources.kubernetes_credentials import ClusterCredentials
+from xds.services.sources.kubernetes_credentials import ClusterCredentials, InCluster, Kubeconfig
 from xds.services.sources.kubernetes_handover import Handover, in_slices
-from xds.services.sources.kubernetes_instances import KIND, InstanceRules
+from xds.services.sources.kubernetes_instances import KIND
 from xds.services.sources.kubernetes_list_watch import ApiError, ConnectionLostError, ListWatch
 from xds.services.sources.kubernetes_objects import SERVICES, SLICES
-from xds.services.sources.kubernetes_view import KubernetesView, ViewLimits
+from xds.services.sources.kubernetes_view import KubernetesView
 
 SHORT_S = 1.0  # successive watches that end sooner, without an event, are a failure
 STEADY_S = 60.0  # lists with longer pauses in between do not increase the gap
@@ -35,40 +35,28 @@ LARGEST_PAGE = 100_000
 _log = structlog.get_logger(logger_name="xds.sources.kubernetes")
 
 
-@dataclass(frozen=True, slots=True)
-class FollowRules:
-    """How a collection is followed.
+class Follower:
+    """Lists and watches one collection until cancelled, and passes what it reads to ``handover``.
 
-    * ``labels``: a label selector; Kubernetes copies the labels of a Service to its slices;
-    * ``watch_s``: the server is asked to end a watch after this time; the watch is then resumed;
-    * ``relist_s``: everything is listed again this often, in case a watch lost an event;
-    * ``events_per_s``: further events wait at the API server;
-    * ``retry_s``, ``longest_retry_s``: the first delay after a failure, and its upper bound.
+    A label selector applies to slices too, because Kubernetes copies the labels of a Service to them.
     """
 
-    labels: str = ""
-    page_size: int = 100
-    watch_s: float = 300.0
-    relist_s: float = 3_600.0
-    events_per_s: float = 2_000.0
-    retry_s: float = 0.5
-    longest_retry_s: float = 30.0
-    limits: ClientLimits = field(default_factory=ClientLimits)
-
-
-class Follower:
-    """Lists and watches one collection until cancelled, and passes what it reads to ``handover``."""
-
     def __init__(
-        self, list_watch: ListWatch[Any], credentials: ClusterCredentials, rules: FollowRules, handover: Handover
+        self,
+        list_watch: ListWatch[Any],
+        client: KubernetesClient,
+        limits: ClientLimits,
+        settings: KubernetesSettings,
+        handover: Handover,
     ) -> None:
         self._list_watch = list_watch
-        self._rules = rules
+        self._settings = settings
         self._handover = handover
-        self._client = KubernetesClient(credentials, rules.limits)
-        self._delay = _Delay(rules.retry_s, rules.longest_retry_s)
-        self._event_rate = _EventRate(rules.events_per_s)
-        self._page_size = rules.page_size
+        self._client = client
+        self._silence_s = limits.silence_s
+        self._delay = _Delay(settings.retry_s, settings.longest_retry_s)
+        self._event_rate = _EventRate(settings.events_per_s)
+        self._page_size = settings.page_size
         self._lines_n = 0  # lines of the current watch
         self._short_n = 0  # short watches in a row
         self._list_due_s = 0.0
@@ -152,19 +140,19 @@ class Follower:
         if now_s - self._listed_s >= STEADY_S + self._list_gap_s:
             self._list_gap_s = 0.0
         else:
-            self._list_gap_s = min(max(self._list_gap_s * 2, self._rules.retry_s), LONGEST_LIST_GAP_S)
+            self._list_gap_s = min(max(self._list_gap_s * 2, self._settings.retry_s), LONGEST_LIST_GAP_S)
         self._listed_s, self._listed_url = now_s, self._client.url
-        self._list_due_s = now_s + self._rules.relist_s * uniform(0.9, 1.1)  # noqa: S311
-        self._page_size = self._rules.page_size
+        self._list_due_s = now_s + self._settings.relist_s * uniform(0.9, 1.1)  # noqa: S311
+        self._page_size = self._settings.page_size
 
     # Watches
 
     async def _watch(self) -> None:
         began_s, self._lines_n = time.monotonic(), 0
-        watch_s = min(self._rules.watch_s * uniform(0.8, 1.0), self._list_due_s - began_s)  # noqa: S311
+        watch_s = min(self._settings.watch_s * uniform(0.8, 1.0), self._list_due_s - began_s)  # noqa: S311
         try:
             # The timeout ends a watch that the server does not end, even if it sends events.
-            async with asyncio.timeout(watch_s + self._rules.limits.silence_s):
+            async with asyncio.timeout(watch_s + self._silence_s):
                 await self._read_watch(max(int(watch_s), 1))
         except TimeoutError:
             # The connection may be dead. Resuming the watch costs little, and shows it.
@@ -178,7 +166,7 @@ class Follower:
         if self._short_n > 1:
             raise ApiError(f"{self}: {self._short_n} watches in a row ended at once, without an event")
         self._delay.reset()
-        await asyncio.sleep(max(began_s + self._rules.retry_s - time.monotonic(), 0.0))
+        await asyncio.sleep(max(began_s + self._settings.retry_s - time.monotonic(), 0.0))
 
     async def _read_watch(self, timeout_s: int) -> None:
         watching = self._list_watch
@@ -193,7 +181,7 @@ class Follower:
                 await self._event_rate.wait()
 
     def _query(self, query: dict[str, str]) -> dict[str, str]:
-        return {**query, "labelSelector": self._rules.labels} if self._rules.labels else query
+        return {**query, "labelSelector": self._settings.labels} if self._settings.labels else query
 
 
 class _Delay:
@@ -235,35 +223,40 @@ class _EventRate:
 
 
 class KubernetesSource:
-    """A `Source` that reads one cluster: all of it, or some namespaces."""
+    """A `Source` that reads one cluster: all of it, or some namespaces.
+
+    By default, the settings name the ``credentials``.
+    """
 
     kind = KIND
 
     def __init__(
         self,
         name: str,
-        credentials: ClusterCredentials,
-        instances: InstanceRules | None = None,
-        follow: FollowRules | None = None,
-        limits: ViewLimits | None = None,
-        namespaces: Sequence[str] = (),
+        settings: KubernetesSettings,
+        credentials: ClusterCredentials | None = None,
+        limits: ClientLimits | None = None,
     ) -> None:
         self.name = name
-        self._credentials = credentials
-        self._instances = instances or InstanceRules()
-        self._follow = follow or FollowRules()
-        self._limits = limits or ViewLimits()
-        self._namespaces = tuple(namespaces) or ("",)
+        self._settings = settings
+        self._credentials = credentials or _credentials(settings)
+        self._limits = limits or ClientLimits(silence_s=settings.silence_s)
 
     async def run(self, sink: Sink) -> None:
         """As in `Source`."""
+        namespaces = self._settings.namespaces or ("",)
         list_watches = [
-            ListWatch[Any](collection, namespace) for namespace in self._namespaces for collection in (SERVICES, SLICES)
+            ListWatch[Any](collection, namespace) for namespace in namespaces for collection in (SERVICES, SLICES)
         ]
-        view = KubernetesView(self._instances, self._limits)
-        handover = Handover(sink, view, map(str, list_watches))
-        followers = [Follower(each, self._credentials, self._follow, handover) for each in list_watches]
+        handover = Handover(sink, KubernetesView(self._settings), map(str, list_watches))
         async with asyncio.TaskGroup() as tasks:
-            for follower in followers:
-                tasks.create_task(follower.run())
+            for each in list_watches:
+                client = KubernetesClient(self._credentials, self._limits)
+                tasks.create_task(Follower(each, client, self._limits, self._settings, handover).run())
             tasks.create_task(handover.run())
+
+
+def _credentials(settings: KubernetesSettings) -> ClusterCredentials:
+    if settings.kubeconfig is None:
+        return InCluster()
+    return Kubeconfig(settings.kubeconfig.expanduser(), settings.context)

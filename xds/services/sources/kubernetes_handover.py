@@ -12,7 +12,7 @@ from xds.model.errors import Violation
 from xds.services.core.instance import Instance
 from xds.services.core.source import Sink
 from xds.services.sources.kubernetes_list_watch import Change, Deleted, Listed, ListWatch, Present, Unreadable
-from xds.services.sources.kubernetes_objects import SERVICES, EndpointSlice, ObjectKey, Service
+from xds.services.sources.kubernetes_objects import EndpointSlice, ObjectKey, Service
 from xds.services.sources.kubernetes_view import KubernetesView, service_name
 
 GATHER_S = 0.1
@@ -48,13 +48,14 @@ class Handover:
         """Apply one change to the view."""
         match change:
             case Present(object=Service() as service):
-                self._forget_unreadable(f"/services/{service.key}")
+                self._unreadable.pop(_pointer(list_watch, service.key), None)
                 self._view.put_service(service)
             case Present(object=EndpointSlice() as one):
-                self._forget_unreadable(f"/endpointslices/{one.key}")
+                self._unreadable.pop(_pointer(list_watch, one.key), None)
                 self._view.put_slice(one)
             case Deleted(key=key):
-                self._remove(key, list_watch)
+                self._unreadable.pop(_pointer(list_watch, key), None)
+                self._view.remove(list_watch.collection, key)
             case Unreadable(finding=finding):
                 if len(self._unreadable) < UNREADABLE_LIMIT:
                     self._unreadable[finding.pointer] = finding
@@ -77,34 +78,16 @@ class Handover:
         """Prepare for a new list of a collection."""
         self._view.forget_excess(_pointer_prefix(list_watch))
 
-    def _forget_absent(self, keys: frozenset[ObjectKey], list_watch: ListWatch[Any]) -> None:
-        """Forget the findings of unreadable objects that no longer exist."""
-        if not self._unreadable:
-            return
-        present = {f"/{list_watch.collection.plural}/{key}" for key in keys}
-        prefix = _pointer_prefix(list_watch)
-        for pointer in [each for each in self._unreadable if each.startswith(prefix) and each not in present]:
-            del self._unreadable[pointer]
-
-    def _remove(self, key: ObjectKey, list_watch: ListWatch[Any]) -> None:
-        self._forget_unreadable(f"/{list_watch.collection.plural}/{key}")
-        if list_watch.collection is SERVICES:
-            self._view.remove_service(key)
-        else:
-            self._view.remove_slice(key)
-
     def _keep_listed(self, keys: frozenset[ObjectKey], list_watch: ListWatch[Any]) -> None:
-        if list_watch.collection is SERVICES:
-            self._view.keep_services(list_watch.namespace, keys)
-        else:
-            self._view.keep_slices(list_watch.namespace, keys)
-        self._forget_absent(keys, list_watch)
+        """A list was read: what it has not is gone, as are the findings about that."""
+        self._view.keep(list_watch.collection, list_watch.namespace, keys)
+        if self._unreadable:
+            present = {_pointer(list_watch, key) for key in keys}
+            prefix = _pointer_prefix(list_watch)
+            for pointer in [each for each in self._unreadable if each.startswith(prefix) and each not in present]:
+                del self._unreadable[pointer]
         self._unlisted.discard(str(list_watch))
         self._was_listed = True
-
-    def _forget_unreadable(self, pointer: str) -> None:
-        if self._unreadable:
-            self._unreadable.pop(pointer, None)
 
     # To the sink
 
@@ -161,9 +144,13 @@ class Handover:
 
     def _report_failing(self) -> None:
         """Report failing collections again, because each put tells the sink that the source was read."""
-        for message in self._failing.values():
-            self._sink.failed(message)
-            return
+        if self._failing:
+            self._sink.failed(next(iter(self._failing.values())))
+
+
+def _pointer(list_watch: ListWatch[Any], key: ObjectKey) -> str:
+    """The pointer of findings about an object."""
+    return f"/{list_watch.collection.plural}/{key}"
 
 
 def _pointer_prefix(list_watch: ListWatch[Any]) -> str:

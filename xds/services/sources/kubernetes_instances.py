@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 
 from xds.model.errors import WARNING, Violation
 from xds.model.node import Locality
 from xds.services.core.instance import META_KEY_CHARACTERS, META_PAIRS, META_VALUE_CHARACTERS, Check, Health, Instance
+from xds.services.source_settings import KubernetesSettings
 from xds.services.sources.kubernetes_objects import IPV4, IPV6, TCP, Endpoint, EndpointSlice, Service, SlicePort
 
 KIND = "kubernetes"
@@ -21,27 +21,7 @@ POD, NAMESPACE, HOSTNAME = "pod", "namespace", "hostname"  # keys of meta
 # Kubernetes manages slices by these labels. They are not about instances.
 _MANAGEMENT = ("kubernetes.io/service-name", "endpointslice.kubernetes.io/", "service.kubernetes.io/headless")
 _OWN_PAIRS = 3
-_NO_REGIONS: Mapping[str, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceRules:
-    """The operator's settings for instances.
-
-    ``family`` is ``IPv4``, ``IPv6``, or empty for the Service's first family that has endpoints. A slice has the zone
-    of an endpoint but not its region: ``regions`` has regions by zone, ``region`` is that of all other zones. With
-    ``follows_hints`` the zone of an instance is the one whose clients are to use it, by the hints of Kubernetes.
-    """
-
-    family: str = ""
-    region: str = ""
-    regions: Mapping[str, str] = field(default_factory=lambda: _NO_REGIONS)
-    datacenter: str = ""
-    follows_hints: bool = True
-
-    def locality(self, zone: str) -> Locality:
-        """The locality of a zone."""
-        return Locality(self.regions.get(zone, self.region), zone)
+_FAMILIES = {"service": "", "ipv4": IPV4, "ipv6": IPV6}  # of the settings; empty: the first one of the Service
 
 
 @dataclass(slots=True)
@@ -58,20 +38,20 @@ class _Entry:
 
 
 def service_instances(
-    service: Service, slices: Iterable[EndpointSlice], rules: InstanceRules
+    service: Service, slices: Iterable[EndpointSlice], settings: KubernetesSettings
 ) -> tuple[tuple[Instance, ...], list[Violation]]:
     """The instances in a fixed order, and findings about unusable endpoints."""
     violations: list[Violation] = []
     ordered = sorted(slices, key=lambda one: one.key.name)
-    family = _family(service, ordered, rules.family, violations)
+    family = _family(service, ordered, _FAMILIES[settings.family], violations)
     entries = _entries(one for one in ordered if one.family == family)
     first = _first_port(service, entries)
     usable = [entry for entry in entries if first in entry.ports]
     violations += (_unusable(service, entry, first) for entry in entries if first not in entry.ports)
     ids = _ids(usable, first)
-    hinted = rules.follows_hints and _all_hinted(usable)
+    hinted = settings.zone_hints and _all_hinted(usable)
     instances = tuple(
-        _instance(one_id, service, entry, first, rules, hinted) for one_id, entry in zip(ids, usable, strict=True)
+        _instance(one_id, service, entry, first, settings, hinted) for one_id, entry in zip(ids, usable, strict=True)
     )
     return instances, violations
 
@@ -166,8 +146,11 @@ def _ids(entries: Sequence[_Entry], first: str) -> Iterator[str]:
         yield one_id if uses[one_id] == 1 else f"{one_id}#{uses[one_id]}"
 
 
-def _instance(one_id: str, service: Service, entry: _Entry, first: str, rules: InstanceRules, hinted: bool) -> Instance:
+def _instance(
+    one_id: str, service: Service, entry: _Entry, first: str, settings: KubernetesSettings, hinted: bool
+) -> Instance:
     endpoint = entry.endpoint
+    zone = _zone(endpoint) if hinted else endpoint.zone
     health = endpoint_health(endpoint)
     return Instance(
         id=one_id,
@@ -175,8 +158,8 @@ def _instance(one_id: str, service: Service, entry: _Entry, first: str, rules: I
         port=entry.ports[first].number,
         ports={port.name: port.number for port in entry.ports.values() if port.name},
         meta=_meta(service, entry),
-        locality=rules.locality(_zone(endpoint) if hinted else endpoint.zone),
-        datacenter=rules.datacenter,
+        locality=Locality(settings.regions.get(zone, settings.region), zone),
+        datacenter=settings.datacenter,
         node=endpoint.node,
         checks=(_CHECKS[health],),
         virtual_addresses=service.virtual_addresses,

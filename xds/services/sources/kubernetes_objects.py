@@ -56,7 +56,6 @@ class Service:
     type: str = "ClusterIP"
     families: tuple[str, ...] = ()
     ports: tuple[str, ...] = ()
-    external_name: str = ""
     findings: tuple[Violation, ...] = ()
     virtual_addresses: tuple[str, ...] = ()
 
@@ -136,16 +135,15 @@ def read_service(document: Json) -> Service:
     spec = _object(document, "spec")
     kind = _text(spec, "type") or "ClusterIP"
     findings: tuple[Violation, ...] = ()
-    external = _text(spec, "externalName") if kind == EXTERNAL_NAME else ""
     if kind == EXTERNAL_NAME:
-        detail = f"an ExternalName Service has no endpoints, only the name {external!r}"
+        detail = f"an ExternalName Service has no endpoints, only the name {_text(spec, 'externalName')!r}"
         hint = "use a cluster of the type STRICT_DNS, or a source of the kind dns"
         findings = (Violation("external_name", detail, pointer=f"/services/{key}/spec/externalName", hint=hint),)
     families = tuple(each for each in _texts(spec, "ipFamilies") if each in _FAMILIES)
     ports = tuple(_text(each, "name") for each in _objects(spec, "ports", PORTS_PER_SLICE))
     addresses = _texts(spec, "clusterIPs") or (_text(spec, "clusterIP"),)
     virtual = tuple(one for one in addresses if is_ip_address(one))[:VIRTUAL_ADDRESSES]
-    return Service(key, kind, families, ports, external, findings, virtual)
+    return Service(key, kind, families, ports, findings, virtual)
 
 
 def read_slice(document: Json) -> EndpointSlice:

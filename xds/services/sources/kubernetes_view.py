@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from xds.model.errors import Violation
 from xds.services.core.instance import Instance
-from xds.services.sources.kubernetes_instances import InstanceRules, service_instances
-from xds.services.sources.kubernetes_objects import EXTERNAL_NAME, EndpointSlice, ObjectKey, Service
+from xds.services.source_settings import KubernetesSettings
+from xds.services.sources.kubernetes_instances import service_instances
+from xds.services.sources.kubernetes_objects import (
+    EXTERNAL_NAME,
+    SERVICES,
+    Collection,
+    EndpointSlice,
+    ObjectKey,
+    Service,
+)
 
 EXCESS_LIMIT = 20  # findings about objects that a limit left out
-
-
-@dataclass(frozen=True, slots=True)
-class ViewLimits:
-    """Upper limits of objects in memory. Endpoints count in both families of dual-stack Services."""
-
-    services: int = 20_000
-    endpoints: int = 400_000
 
 
 def service_name(key: ObjectKey) -> str:
@@ -28,11 +28,13 @@ def service_name(key: ObjectKey) -> str:
 
 
 class KubernetesView:
-    """Services and slices by key. Keys of changed Services are collected until ``take_changed``."""
+    """Services and slices by key, within limits; endpoints count in both families of dual-stack Services.
 
-    def __init__(self, rules: InstanceRules | None = None, limits: ViewLimits | None = None) -> None:
-        self._rules = rules or InstanceRules()
-        self._limits = limits or ViewLimits()
+    Keys of changed Services are collected until ``take_changed``.
+    """
+
+    def __init__(self, settings: KubernetesSettings) -> None:
+        self._settings = settings
         self._services: dict[ObjectKey, Service] = {}
         self._slices: dict[ObjectKey, EndpointSlice] = {}
         self._slices_of: dict[ObjectKey, dict[ObjectKey, EndpointSlice]] = {}  # by the key of the Service
@@ -50,16 +52,15 @@ class KubernetesView:
         key = service.key
         if self._services.get(key) == service:
             return
-        if key not in self._services and len(self._services) >= self._limits.services:
-            detail = f"more than {self._limits.services} Services: it is left out"
+        if key not in self._services and len(self._services) >= self._settings.services_limit:
+            detail = f"more than {self._settings.services_limit} Services: it is left out"
             self._leave_out(Violation("too_many", detail, pointer=f"/services/{key}"))
             return
         self._services[key] = service
         self._changed[key] = None
         _set_findings(self._service_findings, key, service.findings)
 
-    def remove_service(self, key: ObjectKey) -> None:
-        """Remove a Service."""
+    def _remove_service(self, key: ObjectKey) -> None:
         if self._services.pop(key, None) is not None:
             self._changed[key] = None
             self._service_findings.pop(key, None)
@@ -70,11 +71,11 @@ class KubernetesView:
         if previous == one:
             return
         added = len(one.endpoints) - (len(previous.endpoints) if previous is not None else 0)
-        if added > 0 and self._endpoints + added > self._limits.endpoints:
-            detail = f"more than {self._limits.endpoints} endpoints: this state of the slice is left out"
+        if added > 0 and self._endpoints + added > self._settings.endpoints_limit:
+            detail = f"more than {self._settings.endpoints_limit} endpoints: this state of the slice is left out"
             self._leave_out(Violation("too_many", detail, pointer=f"/endpointslices/{one.key}"))
             return
-        self.remove_slice(one.key)
+        self._remove_slice(one.key)
         self._slices[one.key] = one
         self._endpoints += len(one.endpoints)
         _set_findings(self._stray_slice_findings, one.key, one.findings if not one.service else ())
@@ -82,8 +83,7 @@ class KubernetesView:
         self._slices_of.setdefault(owner, {})[one.key] = one
         self._changed[owner] = None
 
-    def remove_slice(self, key: ObjectKey) -> None:
-        """Remove a slice."""
+    def _remove_slice(self, key: ObjectKey) -> None:
         removed = self._slices.pop(key, None)
         if removed is None:
             return
@@ -96,15 +96,15 @@ class KubernetesView:
             del self._slices_of[owner]
         self._changed[owner] = None
 
-    def keep_services(self, namespace: str, keys: frozenset[ObjectKey]) -> None:
-        """Remove the Services of the namespace (empty: of all) that are not among the keys."""
-        for key in [key for key in self._services if key not in keys and namespace in ("", key.namespace)]:
-            self.remove_service(key)
+    def remove(self, collection: Collection[Any], key: ObjectKey) -> None:
+        """Remove an object."""
+        (self._remove_service if collection is SERVICES else self._remove_slice)(key)
 
-    def keep_slices(self, namespace: str, keys: frozenset[ObjectKey]) -> None:
-        """Remove the slices of the namespace (empty: of all) that are not among the keys."""
-        for key in [key for key in self._slices if key not in keys and namespace in ("", key.namespace)]:
-            self.remove_slice(key)
+    def keep(self, collection: Collection[Any], namespace: str, keys: frozenset[ObjectKey]) -> None:
+        """Remove the objects of the namespace (empty: of all) that are not among the keys."""
+        present = self._services if collection is SERVICES else self._slices
+        for key in [key for key in present if key not in keys and namespace in ("", key.namespace)]:
+            self.remove(collection, key)
 
     # Results
 
@@ -131,7 +131,7 @@ class KubernetesView:
     def instances(self, key: ObjectKey) -> tuple[tuple[Instance, ...], list[Violation]]:
         """The instances of a present Service, and findings about its unusable parts."""
         slices = self._slices_of.get(key, {}).values()
-        instances, violations = service_instances(self._services[key], slices, self._rules)
+        instances, violations = service_instances(self._services[key], slices, self._settings)
         return instances, [*violations, *(each for one in slices for each in one.findings)]
 
     def findings(self) -> Iterator[Violation]:
