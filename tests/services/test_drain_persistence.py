@@ -15,16 +15,16 @@ from tests.support.plane import Plane
 from xds.mesh.lowered_endpoints import USER as UPSTREAMS
 from xds.model.drains import Drains
 from xds.model.node import Locality
-from xds.services import drain_persistence
 from xds.services.bindings import USER as BINDINGS
 from xds.services.core.endpoints import ServedEndpoint
 from xds.services.drain_persistence import RECORDS, DrainPersistence, decoded, encoded
 from xds.store.base import ObservedRecord, UnavailableError
+from xds.tasks import batch_writer
 
 
 @pytest.fixture(autouse=True)
 def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain_persistence, "WRITE_EVERY_S", 0.01)
+    monkeypatch.setattr(batch_writer, "WRITE_EVERY_S", 0.01)
 
 
 def drains_of(plane: Plane) -> DrainPersistence:

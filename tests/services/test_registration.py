@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,14 @@ from xds.services.core.registration_rules import (
     read_deregistration,
     read_service,
 )
-from xds.services.registration import Registrations
+from xds.services.registration import Registering, Registrations
 from xds.services.registration_store import RECORDS
 from xds.store.audit_entries import AuditNote
 from xds.store.base import MayWrite, ObservedRecord, Store, UnavailableError, always
 from xds.store.sqlite.engine import SqliteStore
 from xds.store.sqlite.memory import MemoryStore
 
-BY = Registrant("ops", "192.0.2.9", 1_000)
+BY = Registering(Registrant("ops", "192.0.2.9", 1_000))
 WEB: dict[str, Any] = {"ID": "web-1", "Name": "web", "Address": "10.0.0.1", "Port": 80, "Check": {"TTL": "10s"}}
 CHECK = "service:web-1"
 DB: dict[str, Any] = {"Node": "n1", "Address": "10.9.0.1", "Service": {"ID": "db-1", "Service": "db", "Port": 5432}}
@@ -428,10 +429,11 @@ async def test_a_registration_without_the_scope_changes_nothing(world: World, st
     class DeniedError(Exception):
         pass
 
-    def only_shop(services: Iterable[str]) -> None:
+    def refuse_others(services: Iterable[str]) -> None:
         if set(services) != {"shop"}:
             raise DeniedError(sorted(services))
 
+    only_shop = replace(BY, permit=refuse_others)
     await world.register(WEB)
     await world.tells(Health.PASSING)
     await world.registrations.register_in_catalog(read_catalog_registration(DB), BY)
@@ -439,16 +441,16 @@ async def test_a_registration_without_the_scope_changes_nothing(world: World, st
     rename = read_service({**WEB, "Name": "shop"})
     id, check = read_check({"Name": "x", "ServiceID": "web-1", "TTL": "1s"})
     denied: list[Callable[[], Awaitable[object]]] = [
-        lambda: world.registrations.register(rename, BY, only_shop),
+        lambda: world.registrations.register(rename, only_shop),
         lambda: world.registrations.deregister("web-1", only_shop),
         lambda: world.registrations.maintain("web-1", True, "", only_shop),
         lambda: world.registrations.maintain("web-1", False, "", only_shop),
         lambda: world.registrations.update_check(CHECK, Health.CRITICAL, "", only_shop),
         lambda: world.registrations.register_check(id, check, only_shop),
         lambda: world.registrations.deregister_check(CHECK, only_shop),
-        lambda: world.registrations.register_in_catalog(read_catalog_registration(DB), BY, only_shop),
+        lambda: world.registrations.register_in_catalog(read_catalog_registration(DB), only_shop),
         lambda: world.registrations.register_in_catalog(
-            read_catalog_registration({"Node": "n1", "Address": "10.0.0.9"}), BY, only_shop
+            read_catalog_registration({"Node": "n1", "Address": "10.0.0.9"}), only_shop
         ),
         lambda: world.registrations.deregister_from_catalog(read_deregistration({"Node": "n1"}), only_shop),
         lambda: world.registrations.deregister_from_catalog(

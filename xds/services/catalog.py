@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
@@ -37,21 +37,6 @@ Listener = Callable[[Collection[ComparedName]], Awaitable[None]]
 _log = structlog.get_logger(logger_name="xds.services.catalog")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceCounts:
-    """The status of a source, and the numbers of its services, instances and findings.
-
-    ``held_n`` services have a held loss; ``lost_n`` instances are served though the source lost them.
-    """
-
-    status: SourceStatus
-    services_n: int
-    instances_n: int
-    held_n: int
-    lost_n: int
-    findings_n: int
-
-
 class ServiceCatalog:
     """All services with their instances, from all sources. To be used in one event loop."""
 
@@ -69,18 +54,16 @@ class ServiceCatalog:
         self.is_started = False  # the sources run: from then on, a service that none of them shows is unknown
         self._rule = rule if rule is not None else HoldRule()
         self._clock = clock
-        first_revision = int(clock() * 1000)  # above those of an earlier process
-        self._index = ServiceIndex(limits if limits is not None else CatalogLimits(), first_revision)
+        self._index = ServiceIndex(limits if limits is not None else CatalogLimits())
         self._feeds: dict[str, SourceFeed] = {}
         self._listeners: list[Listener] = []
         self._is_notifying = False
         self._wanted = WantedServices(self._use)
         self._pending = asyncio.Event()
-        self._changed = asyncio.Event()  # set and replaced at each change
         self._events = SourceEvents(events, clock)
         self._store = store
         self._writer = CatalogWriter(store, self._index, self.statuses, holds_lease) if store is not None else None
-        self._task, self._writing = BackgroundTask(), BackgroundTask()
+        self._task = BackgroundTask()
         self._tick_took_s = 0.0  # the duration of the last tick
 
     # Start and stop
@@ -107,11 +90,10 @@ class ServiceCatalog:
         self._recheck_unknown()
         self._task.start(self._run())
         if self._writer is not None:
-            self._writing.start(self._writer.run())
+            self._writer.start()
 
     async def close(self) -> None:
         """Stop. Pending changes of sources are taken over and stored first."""
-        await self._writing.stop()
         if await self._task.stop():
             await self.tick()
             await self.save()
@@ -155,9 +137,9 @@ class ServiceCatalog:
         """The status of each source, by name."""
         return [self._feeds[name].status for name in sorted(self._feeds)]
 
-    def source_counts(self) -> list[SourceCounts]:
-        """The counts of each source, by name. May be called in another thread."""
-        return [_counts(feed) for _, feed in sorted(self._feeds.copy().items())]
+    def feeds(self) -> list[SourceFeed]:
+        """The feed of each source, by name. May be called in another thread."""
+        return [feed for _, feed in sorted(self._feeds.copy().items())]
 
     def holdings(self) -> list[SourceHoldings]:
         """The instances that each source has shown, by name of the source."""
@@ -281,21 +263,6 @@ class ServiceCatalog:
         """The services that at least one user uses."""
         return self._wanted.names
 
-    # For blocking queries
-
-    @property
-    def revision(self) -> int:
-        """Grows with each change of an instance, across restarts as well."""
-        return self._index.revision
-
-    def revision_of(self, service: str) -> int:
-        """The revision of the last change of a service; for an unknown one, of the last removal of a service."""
-        return self._index.revision_of(service)
-
-    async def wait_for_change(self) -> None:
-        """Wait until instances change. Returns at most about ``TICK_S`` after a change."""
-        await self._changed.wait()
-
     # Taking over
 
     async def _run(self) -> None:
@@ -334,8 +301,6 @@ class ServiceCatalog:
     async def _notify_listeners(self) -> None:
         changed, self._index.changed = self._index.changed, set()
         if changed:
-            self._changed.set()
-            self._changed = asyncio.Event()
             self._is_notifying = True
             try:
                 for listener in self._listeners:
@@ -393,10 +358,3 @@ class ServiceCatalog:
     def _use(self, wanted: frozenset[str]) -> None:
         self._index.set_wanted(wanted)
         self._pending.set()
-
-
-def _counts(feed: SourceFeed) -> SourceCounts:
-    source, held = feed.source, list(feed.source.held_services)
-    lost_n = sum(len(source.by_service[service].lost) for service in held if service in source.by_service)
-    findings_n = len(feed.status.rejected) + sum(map(len, list(source.findings.values())))
-    return SourceCounts(feed.status, len(source.by_service), source.instances_n, len(held), lost_n, findings_n)

@@ -6,7 +6,6 @@ last second of changes; the sources show them again.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,10 @@ from xds.services.core.holding_record import HoldingEncoder, decoded
 from xds.services.core.index import ServiceIndex
 from xds.services.source_feed import SourceStatus
 from xds.store.base import ObservedRecord, Store, StoreError
+from xds.tasks.batch_writer import BATCH, BatchWriter
 from xds.tasks.lifecycle import HoldsLease, alone
 from xds.tasks.threads import run_rarely_collected
 
-WRITE_EVERY_S = 1.0
-BATCH = 200  # records that the event loop encodes at once
-BATCH_EVERY_S = 0.05
-RETRY_AT_MOST_S = 30.0
 STATUS_EVERY_S = 30.0  # how old the stored ``read_at`` of a source may be
 _STATUS = ""  # in place of a service name: the record of the source itself
 
@@ -102,33 +98,32 @@ class CatalogWriter:
         self._index = index
         self._statuses = statuses
         self._stored_at: dict[str, float] = {}  # the stored ``read_at``, by source
+        self._status_every_s = STATUS_EVERY_S
+        self._round: set[Key] = set()  # changes that are left of those that are written now
         self._encoder = HoldingEncoder()
-        self._is_failing = False
+        self._writer = BatchWriter(self._write)
 
-    async def run(self) -> None:
-        """Write until cancelled."""
-        delay_s = WRITE_EVERY_S
-        while True:
-            await asyncio.sleep(delay_s)
-            if not self._holds_lease():
-                continue
-            keys = set(self._index.unsaved)  # later changes are written in the next round
-            while keys and await self._write(set(islice(keys, BATCH)), STATUS_EVERY_S):
-                keys -= set(islice(keys, BATCH))
-                await asyncio.sleep(BATCH_EVERY_S)
-            if not keys:
-                await self._write(set(), STATUS_EVERY_S)
-            delay_s = min(2 * delay_s, RETRY_AT_MOST_S) if self._is_failing else WRITE_EVERY_S
+    def start(self) -> None:
+        """Start to write changes."""
+        self._writer.start()
 
     async def finish(self) -> None:
-        """Write all remaining changes that the store accepts."""
-        if not self._holds_lease():
-            return
-        while await self._write(set(islice(self._index.unsaved, BATCH)), 0.0) and self._index.unsaved:
+        """Stop, and write all remaining changes that the store accepts."""
+        self._status_every_s = 0.0
+        await self._writer.close()
+        while await self._write():
             pass
 
-    async def _write(self, keys: set[Key], status_every_s: float) -> bool:
-        """Write these records, and the sources whose stored time is too old. False when the store failed."""
+    async def _write(self) -> int | None:
+        """Write a batch of changed records, and the sources whose stored time is too old.
+
+        Returns the number of records, None when the store failed.
+        """
+        if not self._holds_lease():
+            return 0
+        self._round = self._round or set(self._index.unsaved)  # later changes are written in the next round
+        keys = set(islice(self._round, BATCH))
+        self._round -= keys
         self._index.unsaved -= keys
         put, removed = [], []
         for source, service in keys:
@@ -137,31 +132,30 @@ class CatalogWriter:
                 removed.append((source, service))
             else:
                 put.append(ObservedRecord(source, service, self._encoder.encoded((source, service), holding)))
-        read_at = self._outdated_statuses(status_every_s)
+        read_at = self._outdated_statuses()
         put += [_status_record(status) for status in self._statuses() if status.name in read_at]
         removed += [(name, _STATUS) for name in self._stored_at.keys() - {status.name for status in self._statuses()}]
         if not (put or removed):
-            return True
+            return 0
         try:
             await self._store.put_observed(put, removed, may_write=self._holds_lease)
         except BaseException as error:
             self._index.unsaved |= keys
             if not isinstance(error, StoreError):
                 raise
-            if not self._is_failing:
+            if not self._writer.is_failing:
                 _log.warning("catalog.not_kept", error_message=str(error))
-            self._is_failing = True
-            return False
-        self._is_failing = False
+            return None
         self._stored_at = {name: at for name, at in self._stored_at.items() if (name, _STATUS) not in removed} | read_at
-        return True
+        return len(put) + len(removed)
 
-    def _outdated_statuses(self, every_s: float) -> dict[str, float]:
+    def _outdated_statuses(self) -> dict[str, float]:
         """The present ``read_at`` of the sources whose stored one is too old, by source."""
         return {
             status.name: status.read_at
             for status in self._statuses()
-            if status.name not in self._stored_at or status.read_at > self._stored_at[status.name] + every_s
+            if status.name not in self._stored_at
+            or status.read_at > self._stored_at[status.name] + self._status_every_s
         }
 
 

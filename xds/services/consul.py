@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from time import time
 from typing import Any, ClassVar, NoReturn
 
 from fastapi import Request
@@ -23,7 +24,7 @@ from xds.filter.values import FixedRecord
 from xds.model.errors import ValidationError
 from xds.model.ip_address import is_ip_address
 from xds.services.core.registration_edits import Registrant
-from xds.services.registration import Permit
+from xds.services.registration import Permit, Registering
 from xds.services.served import served
 from xds.services.view import ServiceView
 from xds.tasks.threads import run_for_caller
@@ -59,7 +60,15 @@ def empty_answer() -> Response:
 # Permissions
 
 
-def permit_of(request: Request) -> Permit:
+def registering(request: Request, caller: Caller | None = None) -> Registering:
+    """The request to register something; ``caller`` names an author, which Consul's requests do not."""
+    grant, client = grant_of(request), request.client
+    host = (client.host if client is not None else "").partition("%")[0]
+    by = Registrant(grant.name, host if is_ip_address(host) else "", int(time()))
+    return Registering(by, caller or Caller(grant.name, "", peer_of(request)), _permit_of(request))
+
+
+def _permit_of(request: Request) -> Permit:
     """A check of what the caller may register. It raises ``RequestError`` (403) for a service that it may not.
 
     What is about no service, such as a node, needs the right to register all services.
@@ -73,17 +82,6 @@ def permit_of(request: Request) -> Permit:
             demand(request, ADMIN)
 
     return permit
-
-
-def registrant_of(request: Request, now_s: float) -> Registrant:
-    """The principal and the IP address that the registration comes from."""
-    host = (request.client.host if request.client is not None else "").partition("%")[0]
-    return Registrant(grant_of(request).name, host if is_ip_address(host) else "", int(now_s))
-
-
-def caller_of(request: Request) -> Caller:
-    """The caller, for the audit list. Consul's requests name no author."""
-    return Caller(grant_of(request).name, "", peer_of(request))
 
 
 # Selection

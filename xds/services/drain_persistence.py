@@ -8,7 +8,6 @@ the same endpoints drain, the holder of the lease writes them.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections import defaultdict
@@ -19,16 +18,15 @@ from itertools import islice
 import structlog
 
 from xds.model.node import Locality
-from xds.services.core.endpoints import ServedEndpoint
+from xds.services.core.endpoints import ServedEndpoint, locality_parts
 from xds.services.followed_assignments import FollowedAssignments
 from xds.services.followed_target import DrainingEndpoints
 from xds.store.base import ObservedRecord, Store, StoreError
 from xds.store.document_keys import Key, document_id, key_of
-from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
+from xds.tasks.batch_writer import BATCH, BatchWriter
+from xds.tasks.lifecycle import HoldsLease, alone
 
 RECORDS = "draining/"  # followed by the kind of the assignments' owner: no source has such a name
-WRITE_EVERY_S = 1.0
-BATCH = 100  # records that the event loop encodes at once
 
 _log = structlog.get_logger(logger_name="xds.services.drain_persistence")
 
@@ -49,8 +47,7 @@ class DrainPersistence:
         self._holds_lease = holds_lease
         self._writes = True
         self._stored: dict[tuple[str, Key], float] = {}  # when the last endpoint of a record has drained
-        self._is_failing = False
-        self._task = BackgroundTask()
+        self._writer = BatchWriter(self._write)
 
     async def load(self) -> None:
         """Let the endpoints drain on that drained before the restart. Call it before the catalog is loaded.
@@ -73,19 +70,11 @@ class DrainPersistence:
 
     def start(self) -> None:
         """Start to write changes."""
-        self._task.start(self._run())
+        self._writer.start()
 
     async def close(self) -> None:
         """Stop, and write the remaining changes that the store accepts."""
-        if await self._task.stop() and self._writes and self._holds_lease():
-            while await self._write() and any(one.unsaved for one in self._followed.values()):
-                pass
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(WRITE_EVERY_S)
-            if await self._may_write():
-                await self._write()
+        await self._writer.close()
 
     async def _may_write(self) -> bool:
         """Whether this server writes. One that begins learns first what the last one wrote, to delete it in the end."""
@@ -101,8 +90,13 @@ class DrainPersistence:
         self._writes = holds_lease
         return holds_lease
 
-    async def _write(self) -> bool:
-        """Write a batch of changed records, and delete drained ones. False when the store failed."""
+    async def _write(self) -> int | None:
+        """Write a batch of changed records, and delete drained ones.
+
+        Returns the number of records, None when the store failed.
+        """
+        if not await self._may_write():
+            return 0
         changed = list(islice(((owner, key) for owner, one in self._followed.items() for key in one.unsaved), BATCH))
         put, ends = [], {}
         for owner, key in changed:
@@ -114,7 +108,7 @@ class DrainPersistence:
         now = self._clock()
         drained = [record for record, end in self._stored.items() if end <= now and record not in ends]
         if not (put or drained):
-            return True
+            return 0
         try:
             delete = [(RECORDS + owner, document_id(key)) for owner, key in drained]
             await self._store.put_observed(put, delete, may_write=self._holds_lease)
@@ -123,19 +117,17 @@ class DrainPersistence:
                 self._followed[owner].unsaved.add(key)
             if not isinstance(error, StoreError):
                 raise
-            if not self._is_failing:
+            if not self._writer.is_failing:
                 _log.warning("draining.not_kept", error_message=str(error))
-            self._is_failing = True
-            return False
-        self._is_failing = False
+            return None
         self._stored = {record: end for record, end in self._stored.items() if record not in drained} | ends
-        return True
+        return max(len(changed), len(drained))
 
 
 def encoded(draining: Mapping[int, DrainingEndpoints]) -> bytes:
     """Draining endpoints by priority, as JSON: a list for each endpoint, with the fields that ``decoded`` names."""
     rows = [
-        [priority, *one.address, one.weight, *_parts(one.locality), until]
+        [priority, *one.address, one.weight, *locality_parts(one.locality), until]
         for priority, endpoints in draining.items()
         for _, one, until in endpoints
     ]
@@ -153,10 +145,6 @@ def decoded(body: bytes) -> dict[int, DrainingEndpoints]:
     except TypeError as error:
         raise ValueError(f"not a list of draining endpoints: {error!r:.100}") from error
     return dict(by_priority)
-
-
-def _parts(locality: Locality) -> tuple[str, str, str]:
-    return locality.region, locality.zone, locality.sub_zone
 
 
 def _last_end(draining: Mapping[int, DrainingEndpoints]) -> float:

@@ -68,7 +68,7 @@ class FollowedAssignment:
     @property
     def next_end(self) -> float | None:
         """When the next endpoint has drained (epoch seconds); None if no endpoint drains."""
-        ends = (target.next_end for target in self.targets if target.draining)
+        ends = (target.draining.next_end for target in self.targets)
         return min((end for end in ends if end is not None), default=None)
 
     def target_of(self, priority: int) -> FollowedTarget:

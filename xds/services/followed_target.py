@@ -43,11 +43,6 @@ class FollowedTarget:
         """Whether the endpoints are the instances one by one, so that the catalog alone lets them drain."""
         return not (self.binding.filter or self.binding.datacenter or self.binding.port)
 
-    @property
-    def next_end(self) -> float | None:
-        """When the next endpoint has drained (epoch seconds); None if no endpoint drains."""
-        return self.draining.next_end
-
     def served_endpoints(
         self, instances: Sequence[ServiceInstance], now: float, drain_s: float
     ) -> Collection[ServedEndpoint]:

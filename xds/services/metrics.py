@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import time
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,16 +10,39 @@ from prometheus_client.registry import Collector
 
 from xds.server.counters import PREFIX, Labels, family
 from xds.services.bindings import Bindings
-from xds.services.catalog import ServiceCatalog, SourceCounts
+from xds.services.catalog import ServiceCatalog
 from xds.services.followed_assignments import FollowedAssignments
 from xds.services.registration import Registrations
+from xds.services.source_feed import SourceFeed
 from xds.services.source_runs import Sources
 
 _SOURCE: Labels = ("source", "kind")
-
-
-def _labelled(counted: Sequence[SourceCounts], values: Iterable[float]) -> dict[Labels, float]:
-    return {(one.status.name, one.status.kind): value for one, value in zip(counted, values, strict=True)}
+_FeedMetric = tuple[str, str, Callable[[SourceFeed], float]]
+_GAUGES: Sequence[_FeedMetric] = (
+    ("source_services", "Services of a source", lambda feed: len(feed.source.by_service)),
+    ("source_instances", "Instances of a source", lambda feed: feed.source.instances_n),
+    (
+        "source_held_services",
+        "Services with a held loss: their source lost too many instances at once",
+        lambda feed: len(feed.source.held_services),
+    ),
+    (
+        "source_held_instances",
+        "Instances that are kept although their source lost them",
+        lambda feed: feed.source.lost_n,
+    ),
+    ("source_findings", "Findings: parts of a source's data that cannot be used", lambda feed: feed.findings_n),
+    ("source_failing", "1 while a source cannot be read", lambda feed: feed.status.is_failing),
+    (
+        "source_read_time_seconds",
+        "When a source was last read, in epoch seconds; 0 for never",
+        lambda feed: feed.status.read_at,
+    ),
+)
+_COUNTERS: Sequence[_FeedMetric] = (
+    ("source_changes", "Changes of services that a source has shown", lambda feed: feed.status.changes_n),
+    ("source_failures", "Failed attempts to read a source", lambda feed: feed.status.failures_n),
+)
 
 
 class CatalogMetrics(Collector):
@@ -49,42 +72,11 @@ class CatalogMetrics(Collector):
         yield from self._sources()
 
     def _sources(self) -> Iterator[Metric]:
-        counted = self._catalog.source_counts()
-        for name, text, values in (
-            ("source_services", "Services of a source", [one.services_n for one in counted]),
-            ("source_instances", "Instances of a source", [one.instances_n for one in counted]),
-            (
-                "source_held_services",
-                "Services with a held loss: their source lost too many instances at once",
-                [one.held_n for one in counted],
-            ),
-            (
-                "source_held_instances",
-                "Instances that are kept although their source lost them",
-                [one.lost_n for one in counted],
-            ),
-            (
-                "source_findings",
-                "Findings: parts of a source's data that cannot be used",
-                [one.findings_n for one in counted],
-            ),
-            ("source_failing", "1 while a source cannot be read", [one.status.is_failing for one in counted]),
-            (
-                "source_read_time_seconds",
-                "When a source was last read, in epoch seconds; 0 for never",
-                [one.status.read_at for one in counted],
-            ),
-        ):
-            yield family(GaugeMetricFamily, name, text, _labelled(counted, values), _SOURCE)
-        for name, text, values in (
-            (
-                "source_changes",
-                "Changes of services that a source has shown",
-                [one.status.changes_n for one in counted],
-            ),
-            ("source_failures", "Failed attempts to read a source", [one.status.failures_n for one in counted]),
-        ):
-            yield family(CounterMetricFamily, name, text, _labelled(counted, values), _SOURCE)
+        feeds = self._catalog.feeds()
+        for kind, metrics in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+            for name, text, value_of in metrics:
+                values: dict[Labels, float] = {(one.status.name, one.status.kind): value_of(one) for one in feeds}
+                yield family(kind, name, text, values, _SOURCE)
 
 
 class RegistrationMetrics(Collector):

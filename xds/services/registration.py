@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -57,11 +58,24 @@ Permit = Callable[[Iterable[str]], None]
 # For how long checks are still in time by the heartbeats that other servers have received, in seconds.
 HeardElsewhere = Callable[[Sequence[CheckKey]], Awaitable[Mapping[CheckKey, float]]]
 
+_NOBODY = Registrant()
 _log = structlog.get_logger(logger_name="xds.services.registration")
 
 
 def allow_all(services: Iterable[str]) -> None:
     """The permit of a caller that may register everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registering:
+    """A request to register something: ``by`` registers, ``caller`` is for the audit list, ``permit`` may refuse it."""
+
+    by: Registrant = _NOBODY
+    caller: Caller = UNKNOWN_CALLER
+    permit: Permit = allow_all
+
+
+ANYBODY = Registering()
 
 
 async def nowhere(checks: Sequence[CheckKey]) -> Mapping[CheckKey, float]:
@@ -211,92 +225,69 @@ class Registrations:
         lock = self._locks.get(_locked_key(key))
         return key in self._unsaved or (lock is not None and lock.locked())
 
-    # Registering. All of these raise ``ValidationError``, ``NotFoundError``, ``StoreError`` and what ``permit`` raises.
+    # Registering. All of these raise ``ValidationError``, ``NotFoundError``, ``StoreError`` and what the permit raises.
 
     async def register(
-        self,
-        one: Registration,
-        by: Registrant,
-        permit: Permit = allow_all,
-        *,
-        replaces_checks: bool = False,
-        caller: Caller = UNKNOWN_CALLER,
+        self, one: Registration, request: Registering = ANYBODY, *, replaces_checks: bool = False
     ) -> bool:
         """Register an instance on its own request. False if nothing changes. Its TTLs are restarted."""
 
         def edit() -> Edit:
-            return edits.register(self.table, one, by, self._limits, replaces_checks=replaces_checks)
+            return edits.register(self.table, one, request.by, self._limits, replaces_checks=replaces_checks)
 
-        permit({one.service})
-        changed = await self._change(one.key, edit, permit, caller)
+        request.permit({one.service})
+        changed = await self._change(one.key, edit, request)
         self._restart_ttls(one.key, (check.id for check in one.checks))
         return changed
 
-    async def deregister(self, id: str, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER) -> bool:
+    async def deregister(self, id: str, request: Registering = ANYBODY) -> bool:
         """Deregister an instance that registered itself. False if there is none."""
         key = Key(AGENT_NODE, id)
-        return await self._change(key, lambda: edits.deregister(self.table, key), permit, caller)
+        return await self._change(key, lambda: edits.deregister(self.table, key), request)
 
-    async def maintain(
-        self,
-        id: str,
-        is_enabled: bool,
-        reason: str = "",
-        permit: Permit = allow_all,
-        caller: Caller = UNKNOWN_CALLER,
-    ) -> bool:
+    async def maintain(self, id: str, is_enabled: bool, reason: str = "", request: Registering = ANYBODY) -> bool:
         """Begin or end the maintenance of an instance. False if it is in this state already."""
         key = Key(AGENT_NODE, id)
-        permit(self._services_at(key))
-        return await self._change(key, lambda: edits.maintain(self.table, key, is_enabled, reason), permit, caller)
+        request.permit(self._services_at(key))
+        return await self._change(key, lambda: edits.maintain(self.table, key, is_enabled, reason), request)
 
-    async def register_in_catalog(
-        self,
-        given: CatalogRegistration,
-        by: Registrant,
-        permit: Permit = allow_all,
-        caller: Caller = UNKNOWN_CALLER,
-    ) -> bool:
+    async def register_in_catalog(self, given: CatalogRegistration, request: Registering = ANYBODY) -> bool:
         """Register a node with an instance or checks, on behalf of another program. False if nothing changes."""
         one = given.registration
         key = Key(AGENT_NODE, one.id if one is not None else "") if given.node.name == AGENT_NODE else given.node.key
         if one is not None:
-            permit({one.service})
+            request.permit({one.service})
 
         def edit() -> Edit:
-            return edits.register_in_catalog(self.table, given, by, self._limits)
+            return edits.register_in_catalog(self.table, given, request.by, self._limits)
 
-        return await self._change(key, edit, permit, caller)
+        return await self._change(key, edit, request)
 
-    async def deregister_from_catalog(
-        self, form: DeregistrationForm, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER
-    ) -> bool:
+    async def deregister_from_catalog(self, form: DeregistrationForm, request: Registering = ANYBODY) -> bool:
         """Remove an instance, a check or a node from the catalog. False if it does not exist."""
         is_agent = form.node == AGENT_NODE
         owner = self._owner(form.check_id) if is_agent and form.check_id and not form.service_id else None
         key = Key(form.node, form.service_id if is_agent else "") if owner is None else owner
         ids = (form.node, form.service_id, form.check_id)
-        return await self._change(key, lambda: edits.deregister_from_catalog(self.table, *ids), permit, caller)
+        return await self._change(key, lambda: edits.deregister_from_catalog(self.table, *ids), request)
 
     # Checks
 
-    async def register_check(
-        self, id: str, check: RegisteredCheck, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER
-    ) -> bool:
+    async def register_check(self, id: str, check: RegisteredCheck, request: Registering = ANYBODY) -> bool:
         """Add a TTL check to an instance that registered itself. Its TTL is restarted."""
         key = Key(AGENT_NODE, id)
-        permit(self._services_at(key))
-        changed = await self._change(key, lambda: edits.add_check(self.table, key, check), permit, caller)
+        request.permit(self._services_at(key))
+        changed = await self._change(key, lambda: edits.add_check(self.table, key, check), request)
         self._restart_ttls(key, (check.id,))
         return changed
 
-    async def deregister_check(self, id: str, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER) -> bool:
+    async def deregister_check(self, id: str, request: Registering = ANYBODY) -> bool:
         """Remove a check of an instance that registered itself."""
         check = CheckKey(AGENT_NODE, id)
         key = self._owner(id) or Key(AGENT_NODE, "")
-        return await self._change(key, lambda: edits.remove_check(self.table, check), permit, caller)
+        return await self._change(key, lambda: edits.remove_check(self.table, check), request)
 
-    async def update_check(self, id: str, status: Health, output: str = "", permit: Permit = allow_all) -> bool:
+    async def update_check(self, id: str, status: Health, output: str = "", request: Registering = ANYBODY) -> bool:
         """Apply the status of a TTL check and restart its TTL. False if the status is the same as before.
 
         The status takes effect before it is stored. After a ``StoreError`` it stays in effect, and is stored later. A
@@ -305,7 +296,7 @@ class Registrations:
         name = CheckKey(AGENT_NODE, id)
         edit, key = edits.update_check(self.table, name, status, output), self._owner(id)
         assert key is not None, "the check exists: ``update_check`` has found it"
-        permit(self._services_at(key))
+        request.permit(self._services_at(key))
         before = {check.id: check.status for check in self._checks_at(key)}
         is_same = before[id] == status
         self._apply(edit, shows=not is_same)
@@ -317,12 +308,10 @@ class Registrations:
 
     # Changing
 
-    async def _change(self, key: Key, edit: Callable[[], Edit], permit: Permit, caller: Caller) -> bool:
-        return await self._running.finish(self._changed(key, edit, permit, caller))
+    async def _change(self, key: Key, edit: Callable[[], Edit], request: Registering) -> bool:
+        return await self._running.finish(self._changed(key, edit, request))
 
-    async def _changed(
-        self, key: Key, edit: Callable[[], Edit], permit: Permit, caller: Caller, message: str = ""
-    ) -> bool:
+    async def _changed(self, key: Key, edit: Callable[[], Edit], request: Registering, message: str = "") -> bool:
         """Store the edit that ``edit`` returns, then apply it. ``edit`` is called again after each write.
 
         A check may have been updated meanwhile; then the new edit is stored too.
@@ -331,8 +320,8 @@ class Registrations:
             planned = edit()
             if not planned:
                 return False
-            permit(edits.services_of(self.table, planned))
-            note: AuditNote | None = registration_note(caller, self.table, planned, message)
+            request.permit(edits.services_of(self.table, planned))
+            note: AuditNote | None = registration_note(request.caller, self.table, planned, message)
             while True:
                 await self._records.write(planned, note)
                 written, note = planned, None
@@ -488,7 +477,8 @@ class Registrations:
                 continue
             try:
                 deregister = partial(edits.deregister, self.table, owner.key)
-                await self._changed(owner.key, deregister, allow_all, Caller(SERVER), "critical for too long")
+                by_server = Registering(caller=Caller(SERVER))
+                await self._changed(owner.key, deregister, by_server, "critical for too long")
             except StoreError as error:
                 self._reap_delays.begin(check, RETRY_S, now)
                 _log.warning("registration.not_reaped", service=owner.service, id=owner.id, error_message=str(error))

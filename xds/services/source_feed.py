@@ -148,6 +148,11 @@ class SourceFeed(Sink):
         self._is_whole = self._is_selective = False
 
     @property
+    def findings_n(self) -> int:
+        """The number of findings: items that cannot be used. May be read in another thread."""
+        return len(self.status.rejected) + sum(map(len, list(self.source.findings.values())))
+
+    @property
     def pending_n(self) -> int:
         """The number of services with a state that the catalog has not taken over yet."""
         return len(self._pending)

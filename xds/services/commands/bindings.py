@@ -13,7 +13,7 @@ from xds.cli.commands.endpoints import DrainOption, NowFlag, drain_time_s, endpo
 from xds.cli.completion import complete_assignment
 from xds.cli.output import Format, say, write_document
 from xds.cli.push_options import confirm, write_options
-from xds.cli.table import Column, Style, TableLayout, write_items
+from xds.cli.table import Column, TableLayout, write_items
 from xds.services import calls
 from xds.services.commands.completion import complete_service
 
@@ -110,7 +110,16 @@ def bind(
         only_passing=only_passing,
         **write_options("", if_match, dry_run=dry_run, strict=strict),
     )
-    show_binding(options.connect().run(call), options.style(), options.output)
+    item = options.connect().run(call)
+    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(item, options.output)
+        return
+    write_items([item], BINDINGS, options.style())
+    if dry_run:
+        say("dry run: nothing was changed")
+    for warning in item["warnings"]:
+        hint = f" ({warning['hint']})" if warning["hint"] else ""
+        say(f"warning: {warning['resource']}: {warning['detail']}{hint}")
 
 
 @endpoints.command(cls=Command)
@@ -140,16 +149,3 @@ def unbind(
     given = write_options("", if_match, dry_run=dry_run)
     options.connect().run(calls.unbind(group, assignment, drain_s=drain_time_s(drain, now), **given))
     say(f"assignment {assignment} of group {group}: its binding {'would be' if dry_run else 'is'} ended")
-
-
-def show_binding(item: Json, style: Style, format: Format | None) -> None:
-    """Print a binding after a write: its row, with the warnings as messages; or the whole item."""
-    if format in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(item, format)
-        return
-    write_items([item], BINDINGS, style)
-    if item.get("dry_run"):
-        say("dry run: nothing was changed")
-    for warning in item["warnings"]:
-        hint = f" ({warning['hint']})" if warning["hint"] else ""
-        say(f"warning: {warning['resource']}: {warning['detail']}{hint}")

@@ -10,10 +10,9 @@ from typer.core import TyperGroup
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import YesFlag
-from xds.cli.client import Client
 from xds.cli.output import Format, say, write_document
 from xds.cli.push_options import confirm, write_options
-from xds.cli.table import Column, Style, TableLayout, locality_text, write_items
+from xds.cli.table import Column, TableLayout, locality_text, write_items
 from xds.services import calls
 from xds.services.commands.completion import complete_service, complete_source
 
@@ -125,9 +124,22 @@ def show(
       xds service web
       xds service show web -o wide
     """
-
     options = shared(context)
-    show_service(options.connect(), name, options.style(), options.output)
+    item = options.connect().run(calls.service(name))
+    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(item, options.output)
+        return
+    empty = f"service {name} has no instances: `xds sources` shows why"
+    write_items(item["instances"], INSTANCES, options.style(), empty)
+    if not item["is_known"]:
+        say(f"no source has the service {name} yet")
+    for bound in item["bindings"]:
+        say(f"assignment {bound['assignment']} of group {bound['group']} follows it")
+    held = sum(each["is_held"] for each in item["instances"])
+    if held:
+        sources = sorted({each["source"] for each in item["instances"] if each["is_held"]})
+        command = f"xds source accept {sources[0]} --service {name}"
+        say(f"{held} instances are kept although their source lost them: {command}")
 
 
 @source.command(cls=Command)
@@ -153,21 +165,3 @@ def accept(
     item = options.connect().run(calls.accept_losses(name, service=service, **write_options(dry_run=dry_run)))
     for each, count in item["accepted"].items():
         say(f"{each}: {count} instances {'would go' if dry_run else 'go'}")
-
-
-def show_service(client: Client, name: str, style: Style, format: Format | None) -> None:
-    """Print the instances of a service, and its bindings as messages; or the whole item. Raises ``CommandError``."""
-    item = client.run(calls.service(name))
-    if format in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(item, format)
-        return
-    write_items(item["instances"], INSTANCES, style, f"service {name} has no instances: `xds sources` shows why")
-    if not item["is_known"]:
-        say(f"no source has the service {name} yet")
-    for bound in item["bindings"]:
-        say(f"assignment {bound['assignment']} of group {bound['group']} follows it")
-    held = sum(each["is_held"] for each in item["instances"])
-    if held:
-        sources = sorted({each["source"] for each in item["instances"] if each["is_held"]})
-        command = f"xds source accept {sources[0]} --service {name}"
-        say(f"{held} instances are kept although their source lost them: {command}")

@@ -134,7 +134,7 @@ def locality_entries(endpoints: Collection[ServedEndpoint], priority: int = 0) -
     if divisor > 1:
         endpoints = [one.divided(divisor) for one in endpoints]
     by_locality = _by_locality(sorted(endpoints, key=_ADDRESS))
-    ordered = sorted(by_locality, key=lambda group: _parts(group[0].locality))
+    ordered = sorted(by_locality, key=lambda group: locality_parts(group[0].locality))
     return b"".join(locality_entry(group[0].locality, group, priority) for group in ordered)
 
 
@@ -181,14 +181,15 @@ _LOCALITY_FIELD: Callable[[ServedEndpoint], bytes] = attrgetter("locality_field"
 _ENDPOINT_FIELD: Callable[[ServedEndpoint], bytes] = attrgetter("endpoint_field")
 
 
-def _parts(locality: Locality) -> tuple[str, str, str]:
+def locality_parts(locality: Locality) -> tuple[str, str, str]:
+    """Region, zone and sub-zone."""
     return locality.region, locality.zone, locality.sub_zone
 
 
 @lru_cache(_LOCALITIES_CACHED)
 def _locality_field(locality: Locality) -> bytes:
     """A field ``locality``. gRPC rejects an entry without one, even though all of its parts may be empty."""
-    return bytes_field(1, b"".join(text_field(number, part) for number, part in enumerate(_parts(locality), 1)))
+    return bytes_field(1, b"".join(text_field(number, part) for number, part in enumerate(locality_parts(locality), 1)))
 
 
 @lru_cache(_ENDPOINTS_CACHED)

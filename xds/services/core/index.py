@@ -65,6 +65,12 @@ class SourceHoldings:
     findings: dict[str, tuple[Violation, ...]] = field(default_factory=dict)  # by service
     held_services: set[str] = field(default_factory=set)  # services with a held loss
 
+    @property
+    def lost_n(self) -> int:
+        """The number of instances that are served though the source lost them. May be read in another thread."""
+        held = (self.by_service.get(service) for service in list(self.held_services))
+        return sum(len(holding.lost) for holding in held if holding is not None)
+
 
 # A source, and the name of a service as it writes it.
 HoldingKey = tuple[str, str]
@@ -77,21 +83,17 @@ class ServiceIndex:
     changed, ``unsaved`` the sources and services whose holding is not stored yet. The caller empties both.
     """
 
-    def __init__(self, limits: CatalogLimits, first_revision: int = 1, reuse_from: int = REUSE_FROM) -> None:
+    def __init__(self, limits: CatalogLimits, reuse_from: int = REUSE_FROM) -> None:
         self.limits = limits
         self._reuse_from = reuse_from
-        self.revision = first_revision  # grows with each change
-        self._revisions: dict[ComparedName, int] = {}  # of the last change, by service
-        self._forgotten_at = first_revision  # the revision at which a service was last removed
         self.changed: set[ComparedName] = set()
         self.unsaved: set[HoldingKey] = set()
         self.wanted: frozenset[ComparedName] = frozenset()
         self._sources: dict[str, SourceHoldings] = {}
         self._services: dict[ComparedName, dict[HoldingKey, ServiceHolding]] = {}
         self._served: dict[ComparedName, tuple[ServiceInstance, ...]] = {}
-        self._previously_served: dict[
-            ComparedName, tuple[ServiceInstance, ...]
-        ] = {}  # of large services that changed since
+        # Of large services that changed since.
+        self._previously_served: dict[ComparedName, tuple[ServiceInstance, ...]] = {}
         self._ends: list[tuple[float, str, str]] = []  # when an instance has drained, its source and service
 
     # Reading
@@ -108,10 +110,6 @@ class ServiceIndex:
     def sources(self) -> list[SourceHoldings]:
         """What each source has observed, by name."""
         return [self._sources[name] for name in sorted(self._sources)]
-
-    def of_source(self, source: str) -> SourceHoldings | None:
-        """What a source has observed."""
-        return self._sources.get(source)
 
     def holding(self, source: str, service: str) -> ServiceHolding | None:
         """What a source has observed of a service under exactly this name."""
@@ -141,10 +139,6 @@ class ServiceIndex:
         This is remembered while a source has the service, or something uses it.
         """
         return any(holding.was_shown for _, holding in self.holdings(service))
-
-    def revision_of(self, service: str) -> int:
-        """The revision of the last change of a service. For an unknown service: of the last removal of any service."""
-        return self._revisions.get(compared(service), self._forgotten_at)
 
     # Changing
 
@@ -288,9 +282,7 @@ class ServiceIndex:
             heappush(self._ends, (ends, source.name, service))
 
     def _mark_changed(self, source: SourceHoldings, service: str) -> None:
-        self.revision += 1
         name = compared(service)
-        self._revisions[name] = self.revision
         self.changed.add(name)
         self.unsaved.add((source.name, service))
         served = self._served.pop(name, ())
@@ -311,9 +303,7 @@ class ServiceIndex:
         self._mark_changed(source, service)
         if not others:
             del self._services[name]
-            del self._revisions[name]
             self._previously_served.pop(name, None)
-            self._forgotten_at = self.revision
         if source.is_retired and not source.by_service:
             del self._sources[source.name]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from hashlib import blake2b
 from http import HTTPStatus
-from time import time
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -24,15 +23,13 @@ from xds.filter.values import FixedRecord
 from xds.model.errors import NotFoundError, ValidationError
 from xds.services.consul import (
     bad_request,
-    caller_of,
     empty_answer,
     filter_of,
     flag,
     own_datacenter,
     parse_json,
-    permit_of,
     refuse_registration,
-    registrant_of,
+    registering,
     requested_datacenter,
 )
 from xds.services.core.instance import Health
@@ -94,7 +91,7 @@ async def update_check(deps: Deps, request: Request, id: str, body: Body) -> Res
 async def _update(deps: Dependencies, request: Request, id: str, status: Health, output: str) -> Response:
     _check_datacenter(request, deps)
     try:
-        await served(deps).registrations.update_check(id, status, output, permit_of(request))
+        await served(deps).registrations.update_check(id, status, output, registering(request))
     except ValidationError as error:
         request.state.is_refused_write = True
         refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
@@ -110,12 +107,9 @@ async def register(deps: Deps, request: Request, body: Body) -> Response:
     _check_datacenter(request, deps)
     value = await parse_json(body, "a service")
     replaces_checks = request.query_params.get("replace-existing-checks") in ("", "true")
-    by = registrant_of(request, time())
     try:
-        one = read_service(value)
-        await served(deps).registrations.register(
-            one, by, permit_of(request), caller=caller_of(request), replaces_checks=replaces_checks
-        )
+        one, registrations = read_service(value), served(deps).registrations
+        await registrations.register(one, registering(request), replaces_checks=replaces_checks)
     except ValidationError as error:
         refuse_registration(error)
     return empty_answer()
@@ -125,7 +119,7 @@ async def register(deps: Deps, request: Request, body: Body) -> Response:
 async def deregister(deps: Deps, request: Request, id: str) -> Response:
     """Deregister an instance with its checks."""
     _check_datacenter(request, deps)
-    if not await served(deps).registrations.deregister(id, permit_of(request), caller_of(request)):
+    if not await served(deps).registrations.deregister(id, registering(request)):
         detail = f'Unknown service ID "{id[:80]}". Ensure that the service ID is passed, not the service name.'
         refuse(HTTPStatus.NOT_FOUND, detail)
     return empty_answer()
@@ -141,7 +135,7 @@ async def maintain(deps: Deps, request: Request, id: str) -> Response:
         bad_request("Missing value for enable")
     is_enabled, reason = flag(request, "enable"), request.query_params.get("reason", "")
     try:
-        await served(deps).registrations.maintain(id, is_enabled, reason, permit_of(request), caller_of(request))
+        await served(deps).registrations.maintain(id, is_enabled, reason, registering(request))
     except NotFoundError as error:
         refuse(HTTPStatus.NOT_FOUND, str(error))
     return empty_answer()
@@ -202,7 +196,7 @@ async def register_check(deps: Deps, request: Request, body: Body) -> Response:
     value = await parse_json(body, "a check")
     try:
         id, check = read_check(value)
-        await served(deps).registrations.register_check(id, check, permit_of(request), caller_of(request))
+        await served(deps).registrations.register_check(id, check, registering(request))
     except ValidationError as error:
         refuse_registration(error)
     return empty_answer()
@@ -212,7 +206,7 @@ async def register_check(deps: Deps, request: Request, body: Body) -> Response:
 async def deregister_check(deps: Deps, request: Request, id: str) -> Response:
     """Remove a check."""
     _check_datacenter(request, deps)
-    await served(deps).registrations.deregister_check(id, permit_of(request), caller_of(request))
+    await served(deps).registrations.deregister_check(id, registering(request))
     return empty_answer()
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from time import time
 from typing import NoReturn
 
 from fastapi import Request
@@ -27,13 +26,11 @@ from xds.services.consul import (
     Selection,
     WatchedServices,
     bad_request,
-    caller_of,
     filter_of,
     flag,
     own_datacenter,
     parse_json,
-    permit_of,
-    registrant_of,
+    registering,
 )
 from xds.services.core.index import ServiceInstance
 from xds.services.core.registration_rules import read_catalog_registration, read_deregistration
@@ -68,8 +65,7 @@ async def register(deps: Deps, request: Request, body: Body) -> Response:
     _check_datacenter(deps, request, value)
     try:
         registration = read_catalog_registration(value)
-        by, caller = registrant_of(request, time()), caller_of(request)
-        await served(deps).registrations.register_in_catalog(registration, by, permit_of(request), caller)
+        await served(deps).registrations.register_in_catalog(registration, registering(request))
     except ValidationError as error:
         _refuse(request, error)
     return answer_write(request, True)
@@ -82,7 +78,7 @@ async def deregister(deps: Deps, request: Request, body: Body) -> Response:
     _check_datacenter(deps, request, value)
     try:
         form = read_deregistration(value)
-        await served(deps).registrations.deregister_from_catalog(form, permit_of(request), caller_of(request))
+        await served(deps).registrations.deregister_from_catalog(form, registering(request))
     except ValidationError as error:
         _refuse(request, error)
     return answer_write(request, True)

@@ -5,7 +5,6 @@ Bodies are those of Consul's ``/v1/agent/service/register``, as JSON or YAML (do
 
 from __future__ import annotations
 
-from time import time
 from typing import Annotated
 
 from fastapi import Body, Query, Request
@@ -21,7 +20,7 @@ from xds.admin.server_door import internal_router
 from xds.model.compared_name import compared
 from xds.model.errors import NotFoundError
 from xds.services import operations
-from xds.services.consul import BODY_BYTES, permit_of, registrant_of
+from xds.services.consul import BODY_BYTES, registering
 from xds.services.core.instance import worst
 from xds.services.core.registered_instance import AGENT_NODE, CheckKey, Key, RegisteredCheck, Registration
 from xds.services.core.registration_rules import read_service
@@ -65,8 +64,7 @@ async def put_registration(
     """
     value = await parse_one(body, content_type, "a service", BODY_BYTES)
     one = read_service(value, id)
-    registrant = registrant_of(request, time())
-    await served(deps).registrations.register(one, registrant, permit_of(request), caller=by, replaces_checks=True)
+    await served(deps).registrations.register(one, registering(request, by), replaces_checks=True)
     return answer_model(_item(deps, _registration(deps, id)))
 
 
@@ -74,7 +72,7 @@ async def put_registration(
 async def delete_registration(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """Deregister an instance with its checks. It drains. This needs the scope `register:<service>`."""
     one = _registration(deps, id)
-    await served(deps).registrations.deregister(id, permit_of(request), by)
+    await served(deps).registrations.deregister(id, registering(request, by))
     return answer_model(RegistrationDeleted(id=id, service=one.service))
 
 
@@ -90,14 +88,14 @@ async def begin_maintenance(
 
     It needs the scope `register:<service>`. Nothing changes if the instance is in maintenance already.
     """
-    await served(deps).registrations.maintain(id, True, reason, permit_of(request), by)
+    await served(deps).registrations.maintain(id, True, reason, registering(request, by))
     return answer_model(_item(deps, _registration(deps, id)))
 
 
 @router.serve(operations.END_MAINTENANCE)
 async def end_maintenance(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """End the maintenance of an instance, if it is in maintenance. This needs the scope `register:<service>`."""
-    await served(deps).registrations.maintain(id, False, "", permit_of(request), by)
+    await served(deps).registrations.maintain(id, False, "", registering(request, by))
     return answer_model(_item(deps, _registration(deps, id)))
 
 
