@@ -23,7 +23,7 @@ from xds.push.request import PushOptions
 from xds.services import followed_target
 from xds.services.bindings import BINDING, KIND
 from xds.services.core.binding import Binding, InstanceSelection
-from xds.services.core.endpoints import EndpointRule, ServedEndpoint, endpoint_of
+from xds.services.core.endpoints import ServedEndpoint, endpoint_of
 from xds.services.core.instance import Health, Instance
 from xds.services.followed_target import FollowedTarget
 from xds.store.base import UnavailableError
@@ -451,7 +451,7 @@ async def test_a_change_in_a_large_service_builds_one_endpoint(serving: Plane, m
     await bind(serving)
     made: list[str] = []
 
-    def counted(instance: Instance, health: Health, rule: EndpointRule) -> ServedEndpoint | None:
+    def counted(instance: Instance, health: Health, rule: Binding) -> ServedEndpoint | None:
         made.append(instance.id)
         return endpoint_of(instance, health, rule)
 

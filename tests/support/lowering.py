@@ -22,9 +22,9 @@ from xds.mesh.core.lower.upstreams import Upstream, read_upstreams
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 from xds.model.resource import Resource
-from xds.services.core.binding import InstanceSelection
+from xds.services.core.binding import Binding, InstanceSelection
 from xds.services.core.draining import ObservedInstance
-from xds.services.core.endpoints import EndpointRule, ServedEndpoint, by_address, endpoint_of, lower_endpoints
+from xds.services.core.endpoints import ServedEndpoint, by_address, endpoint_of, lower_endpoints
 from xds.services.core.index import ServiceInstance
 from xds.services.core.instance import Check, Health, Instance
 
@@ -66,21 +66,19 @@ def lowered(document: object, entries: str | ConfigEntries = "", *, has_partitio
     return merge_lowered(parts)
 
 
-def lower_instances(name: str, instances: Selected, rule: EndpointRule) -> Resource:
+def lower_instances(name: str, instances: Selected, binding: Binding) -> Resource:
     """The assignment ``name`` with these instances and their health. Of two with one address the first one counts."""
-    return lower_endpoints(name, by_address(_endpoints(instances, rule)).values())
+    return lower_endpoints(name, by_address(_endpoints(instances, binding)).values())
 
 
 def lower_assignment(assignment: LoweredAssignment, selected: Sequence[Selected]) -> Resource:
     """The assignment with the selected instances of each target, in the order of the targets."""
-    rules = [EndpointRule(one.port, one.only_passing) for one in assignment.targets]
-    return lower_priorities(
-        assignment, [by_address(_endpoints(each, rule)).values() for each, rule in zip(selected, rules, strict=True)]
-    )
+    pairs = zip(selected, assignment.targets, strict=True)
+    return lower_priorities(assignment, [by_address(_endpoints(each, binding)).values() for each, binding in pairs])
 
 
-def _endpoints(instances: Selected, rule: EndpointRule) -> Iterable[ServedEndpoint]:
-    endpoints = (endpoint_of(instance, health, rule) for instance, health in instances)
+def _endpoints(instances: Selected, binding: Binding) -> Iterable[ServedEndpoint]:
+    endpoints = (endpoint_of(instance, health, binding) for instance, health in instances)
     return (one for one in endpoints if one is not None)
 
 

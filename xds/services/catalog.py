@@ -249,14 +249,16 @@ class ServiceCatalog:
             return False
         return all(feed.status.read_at and not feed.pending_n for feed in self._feeds.values())
 
-    def is_unread(self, service: str) -> bool:
-        """Whether a source has not said yet whether it has the service; it may have been known before a restart."""
+    def unread(self, services: Iterable[str]) -> list[str]:
+        """Those of the services that no source has shown, and that some source has not said to lack.
+
+        A service may have been known before a restart.
+        """
+        return sorted(name for name in services if not self.is_known(name) and self._is_unread(name))
+
+    def _is_unread(self, service: str) -> bool:
         having = {source for source, _ in self._index.holdings(service)}
         return any(name not in having and not feed.is_whole for name, feed in self._feeds.items())
-
-    def unread(self, services: Iterable[str]) -> list[str]:
-        """Those of the services that no source has shown, and that some source has not said to lack."""
-        return sorted(name for name in services if not self.is_known(name) and self.is_unread(name))
 
     @property
     def wanted(self) -> frozenset[str]:

@@ -108,7 +108,7 @@ class DrainPersistence:
         now = self._clock()
         drained = [record for record, end in self._stored.items() if end <= now and record not in ends]
         if not (put or drained):
-            return 0
+            return len(changed)
         try:
             delete = [(RECORDS + owner, document_id(key)) for owner, key in drained]
             await self._store.put_observed(put, delete, may_write=self._holds_lease)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -118,10 +118,6 @@ class FollowedAssignments:
     def __len__(self) -> int:
         return len(self._assignments)
 
-    def __iter__(self) -> Iterator[Key]:
-        """Group and name of all assignments, ordered."""
-        return iter(sorted(self._assignments))
-
     @property
     def live_n(self) -> int:
         """The number of assignments that are served. May be called in another thread."""
@@ -131,10 +127,6 @@ class FollowedAssignments:
     def services(self) -> Collection[ComparedName]:
         """The services that are followed."""
         return self._by_service.keys()
-
-    def find(self, key: Key) -> FollowedAssignment | None:
-        """The followed assignment of a group; None if there is none of this name."""
-        return self._assignments.get(key)
 
     def of_service(self, service: str) -> list[Key]:
         """The assignments that follow a service."""

@@ -12,7 +12,7 @@ from xds.live.owners import EndpointOrigin
 from xds.model.drains import Drains
 from xds.services.core.binding import Binding, InstanceSelection
 from xds.services.core.draining import SocketAddress
-from xds.services.core.endpoints import EndpointRule, ServedEndpoint, by_address, endpoint_of
+from xds.services.core.endpoints import ServedEndpoint, by_address, endpoint_of
 from xds.services.core.index import ServiceInstance
 
 CACHED_FROM = 200  # instances: for fewer, computing all endpoints again is cheaper than a cache
@@ -94,8 +94,7 @@ class FollowedTarget:
     def _endpoint(self, one: ServiceInstance) -> ServedEndpoint | None:
         if not self.selection.is_selected(one):
             return None
-        rule = EndpointRule(self.binding.port, self.binding.only_passing)
-        return endpoint_of(one.instance, one.health, rule)
+        return endpoint_of(one.instance, one.health, self.binding)
 
 
 def origins_of(instances: Iterable[ServiceInstance]) -> list[EndpointOrigin]:

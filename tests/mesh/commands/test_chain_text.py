@@ -57,12 +57,6 @@ def test_the_page_shows_the_output_of_the_command() -> None:
     assert f"```\n{walked(chain, HttpRequest.of('/cart'))}```" in page
 
 
-def test_a_service_without_entries_has_a_chain_of_one_resolver() -> None:
-    assert chain_text(chain_json(compiled(""))) == (
-        "web: tcp, datacenter dc1, no config entry changes the way\n└─ resolver web.default.default.dc1\n"
-    )
-
-
 def test_a_request_to_a_chain_without_a_router_goes_to_its_start() -> None:
     assert walked(compiled(""), HttpRequest.of("/")) == "GET / to web\n└─ resolver web.default.default.dc1\n"
 

@@ -400,6 +400,10 @@ class TestTransactions:
         pointers = [each["pointer"] for each in answer.json()["errors"]]
         assert pointers == ["/changes/0/put/0/connect_timeout", "/config_entries/put/1/ConnectTimeout"]
 
+    async def test_an_unknown_field_with_a_slash_is_pointed_at(self, written: Api) -> None:
+        answer = await self.transact(written, {"put": [RESOLVER], "a/b": 1})
+        assert [each["pointer"] for each in answer.json()["errors"]] == ["/config_entries/a~1b"]
+
     async def test_a_repeat_gets_the_first_result(self, written: Api) -> None:
         arguments = {"headers": {"idempotency-key": "k"}}
         group = {"group": "edge", "snapshot": {"resources": [self.CLUSTER]}}

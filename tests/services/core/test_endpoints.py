@@ -15,10 +15,11 @@ from xds.codec.resources import ResourceDecoder
 from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
-from xds.services.core.endpoints import EndpointRule, ServedEndpoint, lower_endpoints, priorities_in
+from xds.services.core.binding import Binding
+from xds.services.core.endpoints import ServedEndpoint, lower_endpoints, priorities_in
 from xds.services.core.instance import WEIGHT_LIMIT, Health, Instance
 
-ANY = EndpointRule()
+ANY = Binding("web")
 HEALTHY, UNHEALTHY, DRAINING = 1, 2, 3
 
 
@@ -32,7 +33,7 @@ def endpoints(resource: Resource) -> dict[tuple[str, int], tuple[int, int]]:
     return found
 
 
-def lowered(*instances: tuple[Instance, Health], rule: EndpointRule = ANY) -> dict[tuple[str, int], tuple[int, int]]:
+def lowered(*instances: tuple[Instance, Health], rule: Binding = ANY) -> dict[tuple[str, int], tuple[int, int]]:
     return endpoints(lower_instances("web", instances, rule))
 
 
@@ -58,7 +59,7 @@ def test_an_entry_has_a_locality_even_if_the_instances_have_none() -> None:
 
 def test_only_passing_takes_requests_from_instances_that_warn() -> None:
     one = Instance("1", "10.0.0.1", 80), Health.WARNING
-    assert lowered(one, rule=EndpointRule(only_passing=True)) == {("10.0.0.1", 80): (UNHEALTHY, 1)}
+    assert lowered(one, rule=Binding("web", only_passing=True)) == {("10.0.0.1", 80): (UNHEALTHY, 1)}
 
 
 def test_a_weight_below_1_means_unhealthy() -> None:
@@ -107,7 +108,7 @@ def test_the_endpoints_in_an_assignment_are_those_it_was_made_of() -> None:
 def test_a_named_port_is_used_and_instances_without_it_are_left_out() -> None:
     a = Instance("a", "10.0.0.1", 80, ports={"grpc": 90})
     b = Instance("b", "10.0.0.2", 80)
-    assert lowered((a, Health.PASSING), (b, Health.PASSING), rule=EndpointRule(port="grpc")) == {
+    assert lowered((a, Health.PASSING), (b, Health.PASSING), rule=Binding("web", port="grpc")) == {
         ("10.0.0.1", 90): (HEALTHY, 1)
     }
 
@@ -156,7 +157,7 @@ def test_any_assignment_is_canonical_valid_and_does_not_depend_on_the_order(
     instances: list[tuple[Instance, Health]], only_passing: bool, random: Any
 ) -> None:
     places = {(one.address, one.port): (one, health) for one, health in instances}
-    rule = EndpointRule(only_passing=only_passing)
+    rule = Binding("web", only_passing=only_passing)
     resource = lower_instances("web", places.values(), rule)
     message = schema.require(ENDPOINT)()
     message.ParseFromString(resource.body)

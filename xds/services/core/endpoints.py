@@ -21,6 +21,7 @@ from xds.codec.load_assignment import WEIGHT_SUM_LIMIT, decode_assignment, local
 from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
+from xds.services.core.binding import Binding
 from xds.services.core.draining import SocketAddress
 from xds.services.core.instance import Health, Instance
 from xds.wire.fields import bytes_field, text_field, varint_field
@@ -35,17 +36,6 @@ _STATUS = {
     Health.CRITICAL: _UNHEALTHY,
     Health.DRAINING: _DRAINING,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointRule:
-    """How instances become endpoints. ``port``: the name of the port, empty for the port without a name.
-
-    ``only_passing``: an instance with a warning gets no requests either.
-    """
-
-    port: str = ""
-    only_passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +86,15 @@ class ServedEndpoint:
         return ServedEndpoint.at(self.address, self.status, max(self.weight // divisor, 1), self.locality)
 
 
-def endpoint_of(instance: Instance, health: Health, rule: EndpointRule) -> ServedEndpoint | None:
-    """The endpoint of an instance; None for an instance without the port of the rule."""
-    port = instance.ports.get(rule.port, 0) if rule.port else instance.port
+def endpoint_of(instance: Instance, health: Health, binding: Binding) -> ServedEndpoint | None:
+    """The endpoint of an instance that a binding selects; None for an instance without the port of the binding."""
+    port = instance.ports.get(binding.port, 0) if binding.port else instance.port
     if not port:
         return None
     warns = health is Health.WARNING
     weight = instance.warning_weight if warns else instance.weight
     status = _STATUS[health]
-    if (warns and rule.only_passing) or (weight < 1 and status == _HEALTHY):
+    if (warns and binding.only_passing) or (weight < 1 and status == _HEALTHY):
         status = _UNHEALTHY
     return ServedEndpoint.at((instance.address, port), status, max(weight, 1), instance.locality)
 

@@ -7,8 +7,9 @@ Checks that Consul's agent would run itself (HTTP, TCP, gRPC, scripts ...) are r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from xds.codec.findings import Findings, short_repr
 from xds.consul.shape import Path
@@ -35,6 +36,8 @@ from xds.services.core.registration_forms import (
     WeightsForm,
     read_form,
 )
+
+F = TypeVar("F", CheckForm, CatalogCheckForm)
 
 LEAST_TTL_NS = 1_000_000_000
 LEAST_DEREGISTER_NS = 60_000_000_000
@@ -238,9 +241,7 @@ def _weights(form: ServiceForm, least: int, findings: Findings, path: Path) -> t
 
 def _service_checks(form: ServiceForm, of: Registration, findings: Findings) -> Iterator[RegisteredCheck]:
     """The checks of an instance. A check without an id is named after the instance, with a number if it has several."""
-    single = [(form.check, ("Check",))] if form.check is not None and form.check != CheckForm() else []
-    listed: list[tuple[CheckForm, Path]] = [*single, *((one, ("Checks", at)) for at, one in enumerate(form.checks))]
-    _check_count(len(listed), findings)
+    listed = _listed(form.check if form.check != CheckForm() else None, form.checks, findings)
     ids: set[str] = set()
     for number, (one, path) in enumerate(listed, 1):
         default = f"service:{of.id}:{number}" if len(listed) > 1 else f"service:{of.id}"
@@ -253,9 +254,13 @@ def _service_checks(form: ServiceForm, of: Registration, findings: Findings) -> 
         yield check
 
 
-def _check_count(count: int, findings: Findings) -> None:
-    if count > CHECKS:
-        findings.add("too_many", f"{count} checks, at most {CHECKS}", ("Checks",))
+def _listed(check: F | None, checks: Sequence[F], findings: Findings) -> list[tuple[F, Path]]:
+    """The check of the field Check and those of the field Checks, each with its place."""
+    single: list[tuple[F, Path]] = [(check, ("Check",))] if check is not None else []
+    listed = [*single, *((one, ("Checks", at)) for at, one in enumerate(checks))]
+    if len(listed) > CHECKS:
+        findings.add("too_many", f"{len(listed)} checks, at most {CHECKS}", ("Checks",))
+    return listed
 
 
 def _ttl_check(form: CheckForm, id: str, name: str, findings: Findings, path: Path) -> RegisteredCheck:
@@ -312,13 +317,7 @@ def _check_node(form: CatalogForm, findings: Findings) -> None:
 
 
 def _catalog_checks(form: CatalogForm, findings: Findings) -> Iterator[tuple[str, RegisteredCheck]]:
-    single = [(form.check, ("Check",))] if form.check is not None else []
-    listed: list[tuple[CatalogCheckForm, Path]] = [
-        *single,
-        *((one, ("Checks", at)) for at, one in enumerate(form.checks)),
-    ]
-    _check_count(len(listed), findings)
-    for one, path in listed:
+    for one, path in _listed(form.check, form.checks, findings):
         if one.node not in ("", form.node):
             findings.add("conflict", f"Node is {short_repr(one.node)}, not that of the registration", path)
         if not (one.check_id or one.name):

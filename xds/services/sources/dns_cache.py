@@ -126,7 +126,6 @@ class DnsCache:
         self._entries: dict[Question, _Entry] = {}
         self._questions: dict[str, set[Question]] = {}
         self._queue: list[tuple[float, str, str]] = []
-        self._answered_n = 0
         self._with_findings: dict[Question, None] = {}
         self._complete: set[str] = set()
         self.changed: set[str] = set()
@@ -198,7 +197,6 @@ class DnsCache:
                 self._set_targets(service, question, now)
 
     def _update_counts(self, question: Question, entry: _Entry, is_answered: bool) -> None:
-        self._answered_n += is_answered - entry.is_answered
         entry.is_answered = is_answered
         if entry.problem or not all(map(_is_usable, entry.values or ())):
             self._with_findings[question] = None
@@ -228,7 +226,6 @@ class DnsCache:
             entry = self._entries[old]
             entry.services.discard(service)
             if not entry.services:
-                self._answered_n -= entry.is_answered
                 self._with_findings.pop(old, None)
                 del self._entries[old]
         self._questions[service] = wanted
@@ -245,16 +242,10 @@ class DnsCache:
 
     # Reading
 
-    def __iter__(self) -> Iterator[Question]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
     @property
     def is_mute(self) -> bool:
         """Whether the last query of every question failed."""
-        return not self._answered_n
+        return not any(entry.is_answered for entry in self._entries.values())
 
     @property
     def is_asked(self) -> bool:

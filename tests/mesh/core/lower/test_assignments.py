@@ -16,7 +16,6 @@ from xds.mesh.core.lower.lowered import LoweredAssignment
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.services.core.binding import Binding
-from xds.services.core.endpoints import EndpointRule
 from xds.services.core.instance import Health, Instance
 
 Selected = list[tuple[Instance, Health]]
@@ -48,7 +47,7 @@ WEB, BACKUP = Binding("web"), Binding("backup")
 def test_the_assignment_of_one_target_equals_that_of_a_binding() -> None:
     given = instances("10.0.0.1:80", "10.0.0.2:80 critical zone=z1", "10.0.0.3:80 weight=300/1")
     found = lower_assignment(assignment(WEB), [given])
-    assert found == lower_instances("web", given, EndpointRule())
+    assert found == lower_instances("web", given, Binding("web"))
 
 
 def test_each_target_is_a_priority_that_counts_until_its_last_healthy_endpoint_is_gone() -> None:

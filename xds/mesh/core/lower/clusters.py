@@ -293,20 +293,11 @@ def _validation(ca_file: str, sni: str) -> Json:
 
 def _with_escape_hatch(context: UpstreamContext, cluster: LoweredResource) -> LoweredResource:
     """The cluster, or the escape hatch that replaces that of a default chain, under the same name."""
-    own = context.upstream.envoy_cluster_json
+    own = context.escape_hatch("envoy_cluster_json", "cluster", cluster.name)  # the listener warns of an unused one
     if own is None:
         return cluster
-    if not context.chain.is_default:
-        return cluster  # the listener adds the warning for both escape hatches
-    given_name = own.get("name", cluster.name)
-    if given_name != cluster.name:
-        detail = f"the cluster is called {cluster.name!r}, not {given_name!r:.80}"
-        context.refuse("wrong_name", detail, UPSTREAM, context.upstream.name, ("envoy_cluster_json", "name"))
-    content = {key: value for key, value in own.items() if key != "@type"}
     place = EntryPlace((), UPSTREAM, context.upstream.name, ("envoy_cluster_json",))
-    return LoweredResource(
-        CLUSTER, cluster.name, {**content, "name": cluster.name}, cluster.upstreams, cluster.entries, (place,)
-    )
+    return LoweredResource(CLUSTER, cluster.name, own, cluster.upstreams, cluster.entries, (place,))
 
 
 def _has_assignment(cluster: LoweredResource) -> bool:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from xds.mesh.core.entries.defaults import ServiceDefaults
 from xds.mesh.core.lower.envoy_fields import HTTP2_PROTOCOLS, Json, ads, extension, typed_config
 from xds.mesh.core.lower.lowered import UPSTREAM, EntryPlace, LoweredResource
@@ -99,12 +96,4 @@ def _escape_hatch(context: UpstreamContext, name: str) -> Json | None:
     if written and not context.chain.is_default:
         detail = f"{' and '.join(written)} of {upstream.name!r} have no effect: config entries shape its chain"
         context.warn("escape_hatch_ignored", detail)
-        return None
-    own: Mapping[str, Any] | None = upstream.envoy_listener_json
-    if own is None:
-        return None
-    given_name = own.get("name", name)
-    if given_name != name:
-        detail = f"the listener is called {name!r}, not {given_name!r:.80}"
-        context.refuse("wrong_name", detail, UPSTREAM, upstream.name, ("envoy_listener_json", "name"))
-    return {**{key: value for key, value in own.items() if key != "@type"}, "name": name}
+    return context.escape_hatch("envoy_listener_json", "listener", name)

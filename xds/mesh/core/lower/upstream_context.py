@@ -9,7 +9,7 @@ from xds.mesh.core.chain.chain import ChainTarget, DiscoveryChain, ResolverNode
 from xds.mesh.core.entries.defaults import GLOBAL, ProxyDefaults, ServiceDefaults
 from xds.mesh.core.entries.entry import WrittenKey, entry_key
 from xds.mesh.core.entries.resolver import ServiceResolver
-from xds.mesh.core.lower.lowered import UPSTREAM
+from xds.mesh.core.lower.lowered import UPSTREAM, Json
 from xds.mesh.core.lower.upstreams import AGGREGATE, ProxySettings, Upstream
 from xds.model.errors import WARNING, Violation
 
@@ -84,6 +84,17 @@ class UpstreamContext:
         """Add a warning: a part of the upstream is left out or has no effect."""
         resource = f"{UPSTREAM}/{self.upstream.name}"
         self.warnings.append(Violation(code, detail, resource, severity=WARNING, hint=hint))
+
+    def escape_hatch(self, field: str, noun: str, name: str) -> Json | None:
+        """What the user wrote in place of a resource of a default chain, under the same name; None without it."""
+        own: Json | None = getattr(self.upstream, field)
+        if own is None or not self.chain.is_default:
+            return None
+        given_name = own.get("name", name)
+        if given_name != name:
+            detail = f"the {noun} is called {name!r}, not {given_name!r:.80}"
+            self.refuse("wrong_name", detail, UPSTREAM, self.upstream.name, (field, "name"))
+        return {**{key: value for key, value in own.items() if key != "@type"}, "name": name}
 
     def obstacle(self, target: ChainTarget) -> str:
         """Why a target cannot be reached; empty where it can."""
