@@ -152,7 +152,7 @@ def golden_text(found: Lowered, catalog: Catalog) -> str:
     ]
     assignments = [
         {
-            "targets": [{"priority": one.priority, **one.binding.document()} for one in each.targets],
+            "targets": [{"priority": priority, **one.document()} for priority, one in enumerate(each.targets)],
             "resource": render_resource(assigned(each, catalog)),
         }
         for each in found.assignments.values()

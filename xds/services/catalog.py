@@ -254,9 +254,10 @@ class ServiceCatalog:
 
         A service may have been known before a restart.
         """
-        return sorted(name for name in services if not self.is_known(name) and self._is_unread(name))
+        return sorted(name for name in services if not self.is_known(name) and self.is_unread(name))
 
-    def _is_unread(self, service: str) -> bool:
+    def is_unread(self, service: str) -> bool:
+        """Whether a source has not said yet whether it has the service."""
         having = {source for source, _ in self._index.holdings(service)}
         return any(name not in having and not feed.is_whole for name, feed in self._feeds.items())
 

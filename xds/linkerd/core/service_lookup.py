@@ -210,7 +210,7 @@ class ServiceLookup:
         for one in instances:
             instance = previous.get(id(one.observed))
             if instance is None or (instance.drains_until, instance.defaults) != (one.drains_until, defaults):
-                selected = selection.select((one,))
+                selected = ((each.instance, each.health) for each in selection.select((one,)))
                 endpoints = endpoints_of(
                     selected, port, self._rules.mesh, defaults=defaults, only_passing=binding.only_passing
                 )

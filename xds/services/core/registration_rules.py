@@ -256,8 +256,11 @@ def _service_checks(form: ServiceForm, of: Registration, findings: Findings) -> 
 
 def _listed(check: F | None, checks: Sequence[F], findings: Findings) -> list[tuple[F, Path]]:
     """The check of the field Check and those of the field Checks, each with its place."""
-    single: list[tuple[F, Path]] = [(check, ("Check",))] if check is not None else []
-    listed = [*single, *((one, ("Checks", at)) for at, one in enumerate(checks))]
+    listed: list[tuple[F, Path]] = []
+    if check is not None:
+        listed.append((check, ("Check",)))
+    for at, one in enumerate(checks):
+        listed.append((one, ("Checks", at)))
     if len(listed) > CHECKS:
         findings.add("too_many", f"{len(listed)} checks, at most {CHECKS}", ("Checks",))
     return listed
