@@ -13,6 +13,7 @@ import pytest
 
 from tests.store.contract import cluster, full, push
 from tests.support.postgres import PostgresServer
+from xds.cluster.members import HEARTBEAT_S, RegisteredMembers
 from xds.store.base import Commit, Reset, SilentError, UnavailableError
 from xds.store.copy.copy_rows import Kept
 from xds.store.member_register import Member
@@ -91,6 +92,32 @@ async def test_a_long_statement_of_a_database_that_answers_is_waited_for(server:
         server.execute("CREATE TRIGGER wait BEFORE INSERT ON xds.blob EXECUTE FUNCTION wait()", name)
         assert await push(store, full(cluster("b", b"2"))) == Commit("g", 2)
         assert not store.condition().cut_off_s
+
+
+@pytest.mark.timeout(600)
+async def test_without_its_synchronous_standby_a_server_is_cut_off_until_it_is_back() -> None:
+    """The primary is read, and commits nothing: heartbeats are lost one after the other."""
+    with PostgresServer() as primary, PostgresServer(copy_of=primary) as standby:
+        primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        primary.execute("SELECT pg_reload_conf()")
+        async with opened(primary.make_database()) as store:
+            members = RegisteredMembers(store)
+            await members.start("http://127.0.0.1:1")
+            await push(store, full(cluster("a")), push_id="p1")
+            standby.kill()
+            await until(lambda: store.condition().cut_off_s)
+            began_s = time.monotonic()
+            while time.monotonic() < began_s + 4 * (HEARTBEAT_S + ANSWER_S):
+                assert "lost its synchronous standby" in store.condition().read_only
+                await asyncio.sleep(0.05)
+            began_s = time.monotonic()
+            with pytest.raises(UnavailableError, match="cannot be used"):
+                await push(store, full(cluster("b")), push_id="p2")
+            assert time.monotonic() < began_s + 1
+            standby.start()
+            await until(lambda: not store.condition().cut_off_s and not members.problem)
+            assert await push(store, full(cluster("b")), push_id="p2") == Commit("g", 2)
+            await members.close()
 
 
 async def test_a_server_starts_from_its_copy_and_takes_up_what_it_missed(

@@ -69,7 +69,7 @@ class _Connection(psycopg.Connection[Any]):
                     heard_s = now_s
                 elif self.is_silent(now_s - heard_s):
                     self.pgconn.finish()
-                    raise psycopg.OperationalError("it does not answer")
+                    raise psycopg.OperationalError("it does not answer, or has lost its synchronous standby")
                 wanted = gen.send(ready)
         except StopIteration as end:
             return end.value

@@ -1,15 +1,17 @@
 """A thread with a connection that hears of commits. A notification is only a hint: it looks every second anyway.
 
 Pushes do not delay it, nor large commits. So it also does the short jobs that must not wait for them, and knows whether
-the database answers.
+the database answers. One that commits nothing, since its synchronous standby is gone, does not answer: a job that was
+lost must be followed by one that is done.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -44,6 +46,7 @@ class Listener:
         self._answered_s = time.monotonic()
         self._problem = ""
         self._is_told = False
+        self._lost_job = False  # the last job lost its connection
         self._ended = threading.Event()
         self._jobs: SimpleQueue[Callable[[PostgresConnection | None], None]] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="xds-store-listener", daemon=True)
@@ -82,9 +85,9 @@ class Listener:
                 self._tell_silence()
             except Exception as error:  # a bug, or a damaged row, must not end it: nobody would hear of commits again
                 _log.error("store.listener_failed", error_message=str(error), exc_info=error)
-            self._run_jobs(None)
+            self._refuse_jobs()
             self._ended.wait(TICK_S)
-        self._run_jobs(None)
+        self._refuse_jobs()
 
     def _listen(self, connection: PostgresConnection) -> None:
         with connection.raw as raw:
@@ -92,17 +95,26 @@ class Listener:
             while not self._ended.is_set():
                 self._run_jobs(connection)
                 read_once(connection, self._look)
-                self._note_answer()
+                if not self._lost_job:  # else it may be read, and commits nothing
+                    self._note_answer()
                 for _ in raw.notifies(timeout=TICK_S, stop_after=1):
                     pass
 
-    def _run_jobs(self, connection: PostgresConnection | None) -> None:
-        while True:
+    def _run_jobs(self, connection: PostgresConnection) -> None:
+        for job in self._waiting():
             try:
-                job = self._jobs.get_nowait()
-            except Empty:
-                return
-            job(connection)
+                job(connection)
+            finally:
+                self._lost_job = connection.raw.closed
+
+    def _refuse_jobs(self) -> None:
+        for job in self._waiting():
+            job(None)
+
+    def _waiting(self) -> Iterator[Callable[[PostgresConnection | None], None]]:
+        with suppress(Empty):
+            while True:
+                yield self._jobs.get_nowait()
 
     def _note_answer(self) -> None:
         was_away, self._answered_s, self._problem = bool(self._problem), time.monotonic(), ""
