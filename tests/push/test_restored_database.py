@@ -31,7 +31,7 @@ class RestoredStore(MemoryStore):
         return [self._as_of(head) for head in await super().groups() if head.group not in self.gone]
 
     async def head(self, group: str) -> Head | None:
-        head = await super().head(group)
+        head = await super().head(group) if group not in self.gone else None
         return self._as_of(head) if head is not None else None
 
     async def manifest(self, group: str, revision: int | None = None) -> Manifest:
@@ -65,6 +65,8 @@ async def test_groups_that_would_go_back_are_kept_until_somebody_decides() -> No
     assert revisions(server) == {"edge": 3, "inner": 3, "shop": 3}
     with pytest.raises(UnavailableError, match="would go back from revision 3 to 1: commits 4 to 9 are missing"):
         await server.publisher.stored.refresh(["edge"])
+    with pytest.raises(UnavailableError, match="would go back from revision 3 to 0: commits 4 to 9 are missing"):
+        await server.publisher.stored.refresh(["shop"])
     store.behind = ""
     reloaded.clear()
     store.start_over()

@@ -249,12 +249,11 @@ class StoredState:
     async def _news_now(self, group: str) -> _News | None:
         head, current = await self._store.head(group), self.groups.find(group)
         present = current.revision if current is not None else 0
-        if head is None or (not head.live and current is None) or (head.live and head.revision == present):
+        stored = head.revision if head is not None else 0
+        if stored < present and (behind := self._store.condition().behind):
+            raise UnavailableError(f"group {group!r} would go back from revision {present} to {stored}: {behind}")
+        if head is None or (not head.live and current is None) or (head.live and stored == present):
             return None
-        if head.revision < present and (behind := self._store.condition().behind):
-            raise UnavailableError(
-                f"group {group!r} would go back from revision {present} to {head.revision}: {behind}"
-            )
         if not head.live:
             return _News(head)
         if current is not None and head.revision == present + 1:
