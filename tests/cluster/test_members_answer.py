@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from time import time
+
+import pytest
 
 from tests.cluster.conftest import Site
 from xds.store.member_register import KnownMembers, Member
 
 
-def tell(site: Site, problem: str = "") -> None:
-    """Let each server know all of them; `a` holds the lease, and `b` has the problem."""
-    rows = [Member(row.id, row.url, "1.0", number, 900.0, 999.0) for number, row in enumerate(site.rows)]
+def tell(site: Site, problem: str = "", ahead_s: float = 0.0) -> None:
+    """Let each server know all of them; `a` holds the lease, and `b` has the problem.
+
+    The clock of the database is ``ahead_s`` before that of the servers.
+    """
+    now_s = time() + ahead_s
+    rows = [
+        Member(row.id, row.url, "1.0", number, now_s - 100.0, now_s - 1.0) for number, row in enumerate(site.rows)
+    ]
     for me in rows:
         others = [row for row in rows if row.id != me.id]
-        known = KnownMembers(me, others, "a", problem if me.id == "b" else "", 1_000.0, is_shared=True)
+        known = KnownMembers(me, others, "a", problem if me.id == "b" else "", now_s, is_shared=True)
         site[me.id].services.members = partial(replace, known)
 
 
@@ -60,3 +69,10 @@ async def test_the_check_has_a_row_where_several_servers_may_share_the_store(sit
     tell(site, "another server has the address")
     rows = {row["check"]: (row["state"], row["detail"]) for row in (await site.get("b", "/check"))["items"]}
     assert rows["members"][0] == "failed" and "another server has the address" in rows["members"][1]
+
+
+@pytest.mark.parametrize(("ahead_s", "text"), [(-3600.0, "s ahead of that"), (3600.0, "s behind that")])
+async def test_the_check_warns_of_a_clock_that_is_wrong(site: Site, ahead_s: float, text: str) -> None:
+    tell(site, ahead_s=ahead_s)
+    rows = {row["check"]: (row["state"], row["detail"]) for row in (await site.get("a", "/check"))["items"]}
+    assert rows["members"][0] == "warning" and text in rows["members"][1]

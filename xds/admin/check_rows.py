@@ -26,6 +26,7 @@ from xds.tasks.lifecycle import Phase
 OK, WARNING, FAILED = "ok", "warning", "failed"
 NAMED_LIMIT = 3
 EXPIRY_DAYS = 14
+CLOCK_S = 10.0  # by which the clock of a server may differ from the database's
 DAY_S = 86_400
 GUIDE = "docs/operations.md#"  # of the repository; an installed package does not have it
 
@@ -93,6 +94,10 @@ async def _members(deps: Dependencies) -> Finding:
     servers = sorted(each.id for each in (known.me, *known.others))
     if not known.holder:
         return WARNING, f"{', '.join(servers)}: none holds the lease"
+    ahead_s = time() - known.now_s
+    if abs(ahead_s) > CLOCK_S:
+        text = f"the clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} that of the database"
+        return WARNING, f"{text}: drains of endpoints end at another time than was asked for"
     return OK, f"{', '.join(servers)}: {known.holder} holds the lease"
 
 
