@@ -18,9 +18,7 @@ def tell(site: Site, problem: str = "", ahead_s: float = 0.0) -> None:
     The clock of the database is ``ahead_s`` before that of the servers.
     """
     now_s = time() + ahead_s
-    rows = [
-        Member(row.id, row.url, "1.0", number, now_s - 100.0, now_s - 1.0) for number, row in enumerate(site.rows)
-    ]
+    rows = [Member(row.id, row.url, "1.0", number, now_s - 100.0, now_s - 1.0) for number, row in enumerate(site.rows)]
     for me in rows:
         others = [row for row in rows if row.id != me.id]
         known = KnownMembers(me, others, "a", problem if me.id == "b" else "", now_s, is_shared=True)

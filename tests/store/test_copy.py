@@ -89,6 +89,12 @@ class AwayDatabase(MemoryDatabase):
 
 
 class SharedStore(CopiedStore):
+    """Tries its database again after each job, and when there is none."""
+
+    def _after_job(self) -> None:
+        self._may_join = True
+        super()._after_job()
+
     def _sizes(self, connection: SqlConnection) -> tuple[int, int]:
         return 0, 0
 

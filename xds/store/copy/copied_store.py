@@ -23,7 +23,6 @@ from xds.store.copy.fallback import FallbackDatabase
 from xds.store.retention import StoreCondition
 from xds.store.sql.connection import Database
 from xds.store.sql.store import SqlStore
-from xds.store.sql.worker import IDLE_S
 
 NO_KEPT = Kept(1, 0.0, 1)
 
@@ -49,7 +48,7 @@ class CopiedStore(SqlStore):
         self._copying: asyncio.Task[None] | None = None
         self._joined = asyncio.Event()
         self._cut_off_s = 0.0
-        self._tries_at_s = 0.0
+        self._may_join = False  # the database has answered
 
     async def open(self) -> None:
         await super().open()
@@ -90,16 +89,10 @@ class CopiedStore(SqlStore):
             self._call_on_loop(self._joined.set)
 
     def _after_job(self) -> None:
-        if self.is_copy and self._answers():
+        if self.is_copy and self._may_join:
+            self._may_join = False
             with suppress(StoreError):
                 self._join()
-
-    def _answers(self) -> bool:
-        """Whether it is worth a try to use the database."""
-        is_due = time.monotonic() >= self._tries_at_s
-        if is_due:
-            self._tries_at_s = time.monotonic() + IDLE_S
-        return is_due
 
     def _join(self) -> None:
         """Use the database, which answers now. Raises ``StoreError``."""

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -80,7 +81,7 @@ class Copier:
         copy = await self._open_sound()
         beside = [asyncio.create_task(each) for each in (self._copy_observed(copy), self._collect(copy))]
         try:
-            self._heads = await copy.heads()
+            self._heads = await copy.query(copy_rows.heads)
             await self._follow(copy)
         finally:
             for task in beside:
@@ -110,22 +111,24 @@ class Copier:
                 await self._copy_everything(copy)
             else:
                 await self._copy_items(copy, items)
-            await copy.put_cursor(items[-1].cursor)
-            self.problem, self.copied_s, self.copied_cursor = "", self._clock(), items[-1].cursor
+            newest = items[-1].cursor
+            await copy.write(partial(copy_rows.put_cursor, cursor=newest))
+            self.problem, self.copied_s, self.copied_cursor = "", self._clock(), newest
             await asyncio.sleep(PAUSE_S)  # what is committed meanwhile comes in one piece
 
     async def _copy_everything(self, copy: CopyFile) -> None:
         heads, kept = await self._source.query(copy_rows.heads), self._kept()
-        await copy.remove_groups(self._heads.keys() - heads.keys())
+        for group in self._heads.keys() - heads.keys():
+            await copy.write(partial(copy_rows.remove_group, name=group))
         for group, head in heads.items():
             if self._heads.get(group) != head:
                 known = self._heads.get(group)
                 goes_back = known is not None and known.revision >= head.revision
                 if not (goes_back and self._source.condition().behind):  # else it is kept until somebody decides
                     await self._copy_group(copy, group, kept, anew=goes_back)
-        stored, copied = await self._source.query(copy_rows.documents), await copy.documents()
+        stored, copied = await self._source.query(copy_rows.documents), await copy.query(copy_rows.documents)
         changed = {key: each for key, each in stored.items() if copied.get(key) != each}
-        await copy.put_documents(changed, copied.keys() - stored.keys())
+        await copy.write(partial(copy_rows.put_documents, put=changed, delete=copied.keys() - stored.keys()))
 
     async def _copy_items(self, copy: CopyFile, items: Sequence[WatchItem]) -> None:
         groups, documents = dict[str, None](), dict[tuple[str, str], CopiedDocument]()
@@ -135,7 +138,7 @@ class Copier:
                     groups[item.head.group] = None
                 case DocumentChanged() if item.kind not in {SKIPPED, OBSERVED}:
                     documents[item.kind, item.id] = CopiedDocument(item.body, item.revision)
-        await copy.put_documents(documents)
+        await copy.write(partial(copy_rows.put_documents, put=documents))
         kept = self._kept()
         for group in groups:
             await self._copy_group(copy, group, kept)
@@ -146,9 +149,11 @@ class Copier:
         news = await self._source.query(lambda connection: copy_rows.news_of(connection, group, since, kept, now_s))
         if news is None:
             return
-        blobs = [each.hex() for each in await copy.missing(news.hashes())]
+        missing = await copy.query(partial(copy_rows.missing, hashes=news.hashes()))
+        blobs = [each.hex() for each in missing]
         for at in range(0, len(blobs), BLOBS_AT_ONCE):
-            await copy.put_blobs(await self._source.blobs(blobs[at : at + BLOBS_AT_ONCE]))
+            some = await self._source.blobs(blobs[at : at + BLOBS_AT_ONCE])
+            await copy.write(partial(copy_rows.put_blobs, blobs=some))
         if await copy.put_group(news):
             self._heads[group] = news.head
         else:

@@ -73,7 +73,6 @@ class PostgresStore(CopiedStore):
         self._url = url
         self._listener: Listener | None = None
         self._listens = False  # the database is used: what is committed there is published
-        self._may_join = False  # it has answered the listener
         self._turns = asyncio.Lock()
         self._shown = NO_MARK  # of the last item that the watches have
         self._writing, self._written = NO_MARK, NO_MARK  # of the last item that this server committed
@@ -229,11 +228,7 @@ class PostgresStore(CopiedStore):
 
         return await super()._write(write_and_notify)
 
-    def _answers(self) -> bool:
-        return self._may_join
-
     def _join(self) -> None:
-        self._may_join = False  # the listener looks again
         self._postgres.open()
         newest = self._postgres.read(event_marks.newest)  # while the copy is read: the database may end at this moment
         super()._join()
