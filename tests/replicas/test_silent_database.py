@@ -21,6 +21,7 @@ from xds.store.postgres.connection import ANSWER_S
 from xds.store.postgres.database import PostgresDatabase
 from xds.store.postgres.engine import PostgresStore
 from xds.store.sql.connection import Job
+from xds.store.sql.tables import SCHEMA_VERSION
 from xds.store.sqlite.engine import SqliteStore
 
 pytestmark = pytest.mark.soak
@@ -156,6 +157,23 @@ async def opened_file(path: Path) -> AsyncIterator[SqliteStore]:
         yield store
     finally:
         await store.close()
+
+
+async def test_a_server_that_may_not_join_its_database_says_why(server: PostgresServer, tmp_path: Path) -> None:
+    """A newer release has changed it while it was silent."""
+    url, copy = server.make_database(), tmp_path / "copy.sqlite3"
+    async with opened(url, copy) as store:
+        await push(store, full(cluster("a")))
+        await copied(store)
+    server.kill()
+    async with opened(url, copy) as store:
+        server.start()
+        change = "UPDATE xds.meta SET v = '{}' WHERE k = 'schema'"
+        server.execute(change.format(SCHEMA_VERSION + 1), url.rpartition("/")[2])
+        await until(lambda: f"the data has schema {SCHEMA_VERSION + 1}" in store.condition().read_only)
+        assert (await store.manifest("g")).revision == 1
+        server.execute(change.format(SCHEMA_VERSION), url.rpartition("/")[2])
+        await until(lambda: not store.is_copy)
 
 
 async def test_a_database_that_ends_while_a_server_joins_it_is_joined_later(

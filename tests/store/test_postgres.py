@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from threading import Event
+from typing import TypeVar
 
 import psycopg
 import pytest
@@ -53,16 +57,20 @@ from xds.store.base import (
     UnavailableError,
 )
 from xds.store.postgres.connection import PostgresConnection, check_url, place_of
-from xds.store.postgres.database import COMMIT_S, REST_S
-from xds.store.postgres.engine import PostgresStore
+from xds.store.postgres.database import COMMIT_S
+from xds.store.postgres.engine import COLLECTION_LOCK, PostgresStore
+from xds.store.postgres.failures import SHOWN
 from xds.store.postgres.listener import TICK_S, Listener
 from xds.store.postgres.turn_rows import LONGEST_S
 from xds.store.records import Record
 from xds.store.retention import Retention, StoreCondition
-from xds.store.sql.connection import SqlConnection
+from xds.store.sql.connection import Job, SqlConnection
 from xds.store.sql.ledger import CommitCall, commit_all
+from xds.store.sqlite.engine import SqliteStore
 
 KILLS = 50
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.soak
 
@@ -76,6 +84,13 @@ def server() -> Iterator[PostgresServer]:
 @pytest.fixture
 def url(server: PostgresServer) -> str:
     return server.make_database()
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection in many steps."""
+    monkeypatch.setattr("xds.store.sql.collection.ROWS_PER_STEP", 2)
+    monkeypatch.setattr("xds.store.sql.collection.ROWS_PER_SCAN", 3)
 
 
 class TestPostgresStore(AuditContract, DerivedContract, StoreContract):
@@ -124,6 +139,23 @@ async def test_what_one_server_commits_the_others_watch_in_one_order(url: str) -
         await store.close()
 
 
+async def test_what_is_committed_without_a_notification_is_seen_at_the_next_tick(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = await opened(url), await opened(url)
+    watch = watch_items(other)
+    await start(watch)
+    monkeypatch.setattr("xds.store.postgres.event_marks.notify", lambda connection: None)
+    began_s = time.monotonic()
+    for revision in range(1, 4):
+        await push(store, full(cluster("a", b"%d" % revision)))
+        (item,) = await take(watch, 1)
+        assert isinstance(item, GroupCommitted) and item.head == Head("g", revision)
+    assert time.monotonic() - began_s < 20 * TICK_S
+    for each in (store, other):
+        await each.close()
+
+
 async def test_of_two_servers_that_expect_one_revision_one_wins(url: str) -> None:
     stores = [await opened(url) for _ in range(2)]
     await push(stores[0], full(cluster("a")))
@@ -159,6 +191,73 @@ async def test_a_collector_in_another_process_deletes_only_what_nobody_names(url
         assert int(await line(child)) > 0
     await store.collect(Retention(revisions=1, age_s=-1.0), 0.0)
     assert (await store.stats()).blobs == len({body for content in held for _, _, body in content})
+    await store.close()
+
+
+class Losing(PostgresStore):
+    """Loses its session before the step of a collection whose number is ``at``: another server begins to collect."""
+
+    def __init__(self, url: str, server: PostgresServer, other: PostgresStore, at: int) -> None:
+        super().__init__(url)
+        self.steps = 0
+        self._server, self._other, self._at = server, other, at
+
+    async def _step(self, job: Job[T]) -> T:
+        self.steps += 1
+        if self.steps == self._at:
+            pid = await self.query(lambda each: each.execute("SELECT pg_backend_pid()").fetchone()[0])
+            self._server.execute(f"SELECT pg_terminate_backend({pid})")
+            for body in (b"other", b"first"):  # a body that is in use has a row in the past again
+                await push(self._other, full(cluster("a", body)))
+            await self._other._trim("g", Retention(revisions=1, age_s=-1.0), 0.0)
+        return await super()._step(job)
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_a_server_that_lost_its_session_amid_a_collection_deletes_nothing_in_use(server: PostgresServer) -> None:
+    for at in count(1):
+        url = server.make_database()
+        other = await opened(url)
+        store = Losing(url, server, other, at)
+        await store.open()
+        for body in (b"first", b"second", b"first"):
+            await push(store, full(cluster("a", body)))
+        with suppress(UnavailableError):
+            await store.collect(Retention(revisions=1, age_s=-1.0), 0.0)
+        assert await contents(other, await other.manifest("g")) == [cluster("a", b"first")]
+        for each in (store, other):
+            await each.close()
+        if at > store.steps:
+            break
+    assert at > 10
+
+
+async def test_a_server_that_is_stopped_amid_a_collection_keeps_no_other_one_from_it(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xds.store.postgres.engine.HOLDER_IDLE_S", 1.0)
+    name = url.rpartition("/")[2]
+    held = (
+        "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+        f" WHERE datname = '{name}' AND locktype = 'advisory' AND objid = {COLLECTION_LOCK & 0xFFFFFFFF}"
+    )
+    store = await opened(url)
+    for n in range(12):
+        await push(store, full(*(cluster(f"c{m}", b"%d" % (n * m)) for m in range(20))))
+    async with process("collect", url) as child:
+        while True:
+            child.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(0.1)
+            if server.execute(held) == [(1,)]:
+                break
+            child.send_signal(signal.SIGCONT)
+            await asyncio.sleep(random.uniform(0, 0.1))
+        async with asyncio.timeout(60):  # its session may have to end amid a transaction first
+            await push(store, full(cluster("a", b"new")))
+            await store.collect(Retention(revisions=1, age_s=-1.0), 0.0)
+            assert [record async for batch in store.dump() for record in batch]
+        child.send_signal(signal.SIGCONT)
+        assert await contents(store, await store.manifest("g")) == [cluster("a", b"new")]
     await store.close()
 
 
@@ -231,10 +330,12 @@ async def push_until_told(store: Store, told: asyncio.Event, acknowledged: list[
         acknowledged.append((await committed(store, pushed, f"p{number}")).revision)
 
 
-async def test_pushes_go_on_after_a_failover() -> None:
-    """Of a primary with a synchronous standby, both in the URL."""
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_pushes_go_on_after_a_failover(is_first: bool) -> None:
+    """Of a primary with a synchronous standby, both in the URL, in any order."""
     with PostgresServer() as primary, PostgresServer(copy_of=primary) as standby:
-        url = primary.make_database().replace(f":{primary.port}/", f":{primary.port},{LOOPBACK}:{standby.port}/")
+        first, second = (primary, standby) if is_first else (standby, primary)
+        url = primary.make_database().replace(f":{primary.port}/", f":{first.port},{LOOPBACK}:{second.port}/")
         primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         primary.execute("SELECT pg_reload_conf()")
         store = await opened(url)
@@ -323,7 +424,9 @@ async def test_a_database_that_is_away_is_reported_until_it_is_back() -> None:
         down = store.condition().read_only
         assert "cannot be used" in down or "has not answered since" in down
         server.start()
-        await asyncio.sleep(REST_S)
+        async with asyncio.timeout(20):
+            while store.condition() != StoreCondition():
+                await asyncio.sleep(0.05)
         assert await push(store, full(cluster("b"))) == Commit("g", 2)
         assert store.condition() == StoreCondition()
         await store.close()
@@ -439,20 +542,41 @@ async def test_a_caller_that_is_cancelled_while_it_takes_a_lock_does_not_keep_it
         await each.close()
 
 
-async def test_what_postgres_cannot_hold_is_refused(url: str) -> None:
+async def test_what_postgres_cannot_hold_is_refused_by_its_text(url: str) -> None:
     store = await opened(url)
-    for name in ("a\0b", "\ud800"):
-        with pytest.raises((ValidationError, UnicodeEncodeError)):
-            await push(store, full(cluster(name)))
-    with pytest.raises(ValidationError) as refused:
-        await store.put_doc("kind", "a\0b", b"1")
-    assert "NUL, which PostgreSQL cannot store" in refused.value.violations[0].detail
+    with pytest.raises(UnicodeEncodeError):
+        await push(store, full(cluster("\ud800")))
+    for writing in (push(store, full(cluster("a\0b"))), store.put_doc("kind", "a\0b", b"1")):
+        with pytest.raises(ValidationError, match=r"the text 'a\\x00b' contains the character NUL"):
+            await writing
     assert await store.put_doc("kind", "a", b"\0") == 1
     too_long = secrets.token_hex(4_000)  # an index holds some 2,700 bytes, of random text
     for writing in (push(store, full(cluster(too_long))), store.put_doc("kind", too_long, b"1")):
-        with pytest.raises(ValidationError, match="longer than PostgreSQL can hold"):
+        with pytest.raises(ValidationError, match=rf"'{too_long[:SHOWN]}'... \(8000 bytes\) is longer"):
             await writing
     assert (await store.groups(), await push(store, full(cluster("a")))) == ([], Commit("g", 1))
+    await store.close()
+
+
+@pytest.mark.parametrize("at", ["group", "name", "message", "document"])
+async def test_a_store_with_a_text_that_postgres_cannot_hold_is_not_taken_over(
+    url: str, tmp_path: Path, at: str
+) -> None:
+    """An earlier release took such texts, and SQLite holds them."""
+    source = SqliteStore(tmp_path / "xds.sqlite3")
+    await source.open()
+    text = {at: "earlier\0text"}
+    pushed = GroupPush(text.get("group", "g"), full(cluster("a"), cluster(text.get("name", "b"))))
+    await source.commit_all([pushed], push_id="p", meta=Meta(message=text.get("message", "")))
+    await source.put_doc("kind", text.get("document", "d"), b"1")
+    records = await dumped(source)
+    await source.close()
+    store = await opened(url)
+    await push(store, full(cluster("here")), push_id="p")
+    with pytest.raises(ValidationError, match=r"the text 'earlier\\x00text' contains the character NUL"):
+        await store.restore(lambda: iter(records), replace=True)
+    assert await contents(store, await store.manifest("g")) == [cluster("here")]
+    assert await store.commit_status("g", "p") == Commit("g", 1)
     await store.close()
 
 
@@ -508,6 +632,25 @@ async def refusal(url: str) -> str:
     with pytest.raises(UnavailableError) as refused:
         await opened(url)
     return str(refused.value)
+
+
+async def test_limits_of_time_that_a_role_has_are_not_those_of_a_store(server: PostgresServer) -> None:
+    server.execute("CREATE USER hurried")
+    for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout"):
+        server.execute(f"ALTER ROLE hurried SET {name} = '1s'")
+    server.execute("ALTER ROLE hurried SET default_transaction_isolation = 'serializable'")
+    url = server.make_database("OWNER hurried").replace("postgres@", "hurried@")
+    store, other = await opened(url), await opened(url)
+    sessions = "SELECT pid FROM pg_stat_activity WHERE usename = 'hurried' ORDER BY pid"
+    before = server.execute(sessions)
+    busy = asyncio.create_task(other._step(lambda _: time.sleep(3.0)))
+    await asyncio.sleep(0.3)
+    assert await push(store, full(cluster("a"))) == Commit("g", 1)
+    await busy
+    await asyncio.sleep(1.0)
+    assert len(before) == 4 and server.execute(sessions) == before
+    for each in (store, other):
+        await each.close()
 
 
 async def test_an_unfit_database_is_refused(server: PostgresServer, url: str) -> None:

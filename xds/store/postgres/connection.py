@@ -6,12 +6,14 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
+from xds.store.postgres.failures import check_texts
 from xds.store.sql.connection import Rows
 
 SCHEMA = "xds"
@@ -28,13 +30,19 @@ _DEFAULTS = {
     "target_session_attrs": "read-write",
     "tcp_user_timeout": "8000",
 }
-# A server that is stopped amid a transaction, or cut off, holds locks: the database ends its session.
+# A server that is stopped amid a transaction, or cut off, holds locks: the database ends its session. Other limits that
+# a role may have are not for a store: it has its own. Not each version knows all of them.
+_NO_LIMITS = (
+    "SELECT set_config(name, '0', FALSE) FROM pg_settings"
+    " WHERE name IN ('statement_timeout', 'transaction_timeout', 'idle_session_timeout')"
+)
 _SETTINGS = "; ".join(
     f"SET {name} TO {value}"
     for name, value in {
         "search_path": SCHEMA,
         "client_encoding": "'UTF8'",
         "synchronous_commit": "on",
+        "default_transaction_isolation": "'read committed'",
         "lock_timeout": "'15s'",
         "idle_in_transaction_session_timeout": "'10s'",
         "tcp_keepalives_idle": "4",
@@ -83,13 +91,21 @@ class PostgresConnection:
 
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = (), /) -> Rows:
         """Run a statement."""
-        rows: Rows = self.raw.execute(_translated(statement), values or None, binary=True)
+        try:
+            rows: Rows = self.raw.execute(_translated(statement), values or None, binary=True)
+        except psycopg.Error as error:
+            check_texts(error, values.values() if isinstance(values, Mapping) else values)
+            raise
         return rows
 
     def executemany(self, statement: str, rows: Iterable[Any], /) -> Rows:
         """Run a statement for each row of values."""
-        cursor = self.raw.cursor(binary=True)
-        cursor.executemany(_translated(statement), rows)
+        cursor, given = self.raw.cursor(binary=True), list(rows)
+        try:
+            cursor.executemany(_translated(statement), given)
+        except psycopg.Error as error:
+            check_texts(error, chain.from_iterable(given))
+            raise
         written: Rows = cursor
         return written
 
@@ -122,7 +138,7 @@ def connect(url: str, is_silent: IsSilent) -> PostgresConnection:
     # One type for all numbers: else a statement is planned anew for small and for large ones.
     raw.adapters.register_dumper(int, Int8Dumper)
     raw.adapters.register_dumper(int, Int8BinaryDumper)
-    raw.execute(_SETTINGS.encode())
+    raw.execute(f"{_SETTINGS}; {_NO_LIMITS}".encode())
     return PostgresConnection(raw)
 
 

@@ -26,7 +26,6 @@ T = TypeVar("T")
 ATTEMPTS = 4
 RECONNECT_S = 5.0  # a call that loses its connection waits this long for another one
 RETRY_EVERY_S = 0.25
-REST_S = 1.0  # after a failure, calls fail at once for this long
 OPENING_S = 20.0  # for a statement of the start, before the listener knows whether the database answers
 COMMIT_S = 15.0  # for the answer to a commit, which waits for ever for a synchronous standby that is gone
 COMMIT_LOCK = 0x7864735F31  # of all commits
@@ -51,12 +50,10 @@ class PostgresDatabase:
         self._is_committing = False
         self._connection: PostgresConnection | None = None
         self._down = ""  # why it cannot be used
-        self._rests_until_s = 0.0
         self.silence: Callable[[], tuple[float, str]] | None = None  # as `Listener.silence`
 
     def open(self) -> None:
         """Connect, and create the tables. Raises ``UnavailableError``."""
-        self._rests_until_s = 0.0
         connection = self._connected(0.0)
         try:
             connection.raw.execute(f"BEGIN; SELECT pg_advisory_xact_lock({COMMIT_LOCK})")
@@ -64,9 +61,11 @@ class PostgresDatabase:
             connection.raw.execute("COMMIT")
         except UnavailableError as error:
             self._disconnect()
+            self._down = str(error)
             raise UnavailableError(f"{self.place} cannot be used: {error}") from error
         except psycopg.Error as error:
             self._disconnect()
+            self._down = reason(error)
             if isinstance(error, psycopg.errors.UndefinedColumn):
                 raise UnavailableError(f"the schema xds in {self.place} belongs to another program") from error
             raise failure(error, self.place) from error
@@ -112,8 +111,8 @@ class PostgresDatabase:
         raise UnavailableError(f"{self.place} cannot be written now; nothing was written") from lost
 
     def note_answer(self) -> None:
-        """The listener has an answer again: try at once. From any thread."""
-        self._rests_until_s, self._down = 0.0, ""
+        """The listener has an answer again. From any thread."""
+        self._down = ""
 
     def down_reason(self) -> str:
         """Why the database cannot be used; empty where it can. From any thread."""
@@ -161,8 +160,7 @@ class PostgresDatabase:
     def _connected(self, wait_s: float) -> PostgresConnection:
         """The connection, which is opened here if there is none. Raises ``UnavailableError`` after ``wait_s``."""
         is_open = self._connection is not None and not self._connection.raw.closed
-        rests = not is_open and not wait_s and time.monotonic() < self._rests_until_s
-        if rests or self._is_down():
+        if self._is_down():
             raise UnavailableError(f"{self.place} cannot be used: {self.down_reason()}")
         if self._connection is not None and is_open:
             return self._connection
@@ -173,7 +171,6 @@ class PostgresDatabase:
                 return self._connection
             except _AwayError as error:
                 self._down = str(error)
-                self._rests_until_s = time.monotonic() + REST_S
                 if time.monotonic() >= end_s or self._is_down():
                     message = f"{self.place} cannot be used: {self._down}"
                     raise SilentError(message, is_refusal=is_refusal(self._down)) from error

@@ -45,6 +45,13 @@ T = TypeVar("T")
 KEY_BYTES = 2_500  # a row of an index has 2,704 at most
 TURN_LOOK_S = 0.01
 COLLECTION_LOCK, COLLECTION_LOOK_S = 0x7864735F34, 0.5
+# A server that is stopped keeps its session, and with that the lock.
+HOLDER_IDLE_S = 60.0
+_END_IDLE_HOLDERS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid)"
+    " WHERE datname = current_database() AND locktype = 'advisory' AND objid = ?"
+    " AND state = 'idle' AND state_change < now() - make_interval(secs => ?)"
+)
 
 _log = structlog.get_logger(logger_name="xds.store")
 
@@ -77,6 +84,7 @@ class PostgresStore(CopiedStore):
         self._shown = NO_MARK  # of the last item that the watches have
         self._writing, self._written = NO_MARK, NO_MARK  # of the last item that this server committed
         self._behind = ""
+        self._locked: SqlConnection | None = None  # whose session holds the lock of collections
 
     def register(self) -> MemberRegister:
         return self
@@ -162,20 +170,31 @@ class PostgresStore(CopiedStore):
     @asynccontextmanager
     async def _locked_over_servers(self, mode: str) -> AsyncIterator[None]:
         """Hold a lock of the session, which ends with it: so a dump looks at its end whether it is whole."""
+
+        def take(connection: SqlConnection) -> bool:
+            self._locked = connection
+            if connection.execute(f"SELECT pg_try_advisory_lock{mode}({COLLECTION_LOCK})").fetchone()[0]:
+                return True
+            connection.execute(_END_IDLE_HOLDERS, (COLLECTION_LOCK & 0xFFFFFFFF, HOLDER_IDLE_S))
+            return False
+
         async with self._collecting:
-            take = f"SELECT pg_try_advisory_lock{mode}({COLLECTION_LOCK})"
             is_shared = not self.is_copy
             try:
                 # Nobody tells when another server releases it. A caller that is cancelled may have taken it.
-                while is_shared and not (await self._read(lambda each: each.execute(take).fetchone()))[0]:  # noqa: ASYNC110
+                while is_shared and not await self._read(take):  # noqa: ASYNC110
                     await asyncio.sleep(COLLECTION_LOOK_S)
                 yield
             finally:
                 if is_shared:
                     with suppress(StoreError):
                         await self._read(
-                            lambda each: each.execute(take.replace("try_advisory_lock", "advisory_unlock"))
+                            lambda each: each.execute(f"SELECT pg_advisory_unlock{mode}({COLLECTION_LOCK})")
                         )
+
+    def _check_alone(self, connection: SqlConnection) -> None:
+        if connection is not self._locked:  # what another server has doomed since may be in use
+            raise UnavailableError("the connection was lost amid the collection: the next one goes on")
 
     def _now_s(self, connection: SqlConnection) -> float:
         return super()._now_s(connection) if self.is_copy else member_rows.clock_s(connection)

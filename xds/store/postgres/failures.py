@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import psycopg
 from psycopg import errors
@@ -11,6 +11,7 @@ from xds.model.errors import ValidationError, Violation
 from xds.store.base import CorruptError, OutOfSpaceError, UnavailableError
 from xds.store.sql.connection import ContradictionError
 
+SHOWN = 100  # characters of a long text
 # The server ends or was demoted, or a transaction met another one: a new attempt may succeed.
 _PASSING = (
     errors.AdminShutdown,
@@ -49,17 +50,28 @@ def is_passing(error: psycopg.Error, connection: psycopg.Connection) -> bool:
 
 def failure(error: psycopg.Error, place: str) -> Exception:
     """The exception of a store for an error of the database ``place`` that a new attempt would meet again."""
-    if isinstance(error, psycopg.DataError) and "NUL" in str(error):
-        detail = "a name or another text contains the character NUL, which PostgreSQL cannot store"
-        return ValidationError([Violation("unsupported_character", detail)])
-    if isinstance(error, errors.ProgramLimitExceeded):
-        detail = f"a name is longer than PostgreSQL can hold, which is some 2,600 bytes: {reason(error)}"
-        return ValidationError([Violation("too_large", detail)])
     for classes, meaning, text in _MEANINGS:
         if isinstance(error, classes):
             return meaning(text.format(place=place, reason=reason(error)))
     bug: Exception = error
     return bug
+
+
+def check_texts(error: psycopg.Error, values: Iterable[object]) -> None:
+    """Raises ``ValidationError`` if a statement with these values failed since PostgreSQL cannot hold one of them."""
+    texts = [value for value in values if isinstance(value, str)]
+    if isinstance(error, errors.ProgramLimitExceeded):
+        longest = _shown(max(texts, key=len, default=""))
+        detail = f"the name {longest} is longer than PostgreSQL can hold, which is some 2,600 bytes"
+        raise ValidationError([Violation("too_large", detail)]) from error
+    for text in texts if isinstance(error, psycopg.DataError) else ():
+        if "\0" in text:
+            detail = f"the text {_shown(text)} contains the character NUL, which PostgreSQL cannot store"
+            raise ValidationError([Violation("unsupported_character", detail)]) from error
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}... ({len(text.encode())} bytes)"
 
 
 def is_refusal(message: str) -> bool:

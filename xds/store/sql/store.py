@@ -248,6 +248,9 @@ class SqlStore(Store, ABC):
         """Nobody collects meanwhile."""
         return self._collecting
 
+    def _check_alone(self, connection: SqlConnection) -> None:
+        """Raises ``UnavailableError`` if another server may have begun to collect meanwhile."""
+
     @abstractmethod
     def _sizes(self, connection: SqlConnection) -> tuple[int, int]:
         """The bytes of the database on disk, and how many of them are free."""
@@ -301,7 +304,12 @@ class SqlStore(Store, ABC):
         position: collection.StrikePosition | None = collection.StrikePosition()
         while position is not None:
             position = await self._step(partial(collection.strike, position=position))
-        return await self._repeat(collection.sweep)
+
+        def sweep(connection: SqlConnection) -> Collected:
+            self._check_alone(connection)
+            return collection.sweep(connection)
+
+        return await self._repeat(sweep)
 
     async def _repeat(self, job: Job[Collected]) -> Collected:
         """Repeat a step until it has nothing to do."""
