@@ -409,9 +409,9 @@ def test_an_endpoint_that_was_served_as_draining_does_not_drain_again() -> None:
     assert one.advance([], 1.0, 15.0) == []
     one.advance([endpoint(1)], 2.0, 15.0)
     (left,) = one.advance([], 3.0, 15.0)
-    assert left.drains and one.next_end == 18.0
+    assert left.drains and one.draining.next_end == 18.0
     assert one.advance([endpoint(1)], 4.0, 15.0) == [endpoint(1)], "it is back"
-    assert one.next_end is None
+    assert one.draining.next_end is None
 
 
 async def test_a_large_service_is_served_as_a_small_one(serving: Plane) -> None:
