@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -20,7 +19,7 @@ from tests.support.examples import register_profiles
 from tests.support.own_logging import own_logging
 from tests.support.pki import Certificate
 from tests.support.process import LOG_TAIL_BYTES
-from tests.support.server_forks import FORKS
+from tests.support.server_forks import FORKS, kept_for_good
 from tests.support.upstream import Upstream
 
 # grpc's fork handlers break the epoll of a process that starts children (read when grpc is first imported).
@@ -72,10 +71,11 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     return None
 
 
-def pytest_collection_finish() -> None:
-    """Let collections of garbage pass over the tests and all that they import."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The tests, and all that they import, stay."""
+    with kept_for_good():
+        return (yield)
 
 
 def _fixtures(item: pytest.Item) -> Iterator[pytest.FixtureDef[object]]:

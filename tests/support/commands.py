@@ -6,7 +6,6 @@ So each command is a process with its own environment, streams and exit code, wi
 from __future__ import annotations
 
 import fcntl
-import gc
 import importlib
 import json
 import os
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment
-from tests.support.server_forks import read_commands_once
+from tests.support.server_forks import kept_for_good, read_commands_once
 
 COMMAND_TIMEOUT_S = 60
 _BACKLOG = 16
@@ -163,7 +162,8 @@ def _content(descriptor: int) -> str:
 
 def serve(path: str) -> None:
     """Fork for every connection; never returns."""
-    _import_all()
+    with kept_for_good():
+        _import_all()
     os.setpgrp()
     signal.signal(signal.SIGTERM, _end_all)
     listening = socket.socket(socket.AF_UNIX)
@@ -201,9 +201,6 @@ def _import_all() -> None:
     read_commands_once()
     assert "grpc" not in sys.modules
     assert threading.active_count() == 1
-    # A collection in a fork then looks at none of what was imported, and writes to none of the shared pages.
-    gc.collect()
-    gc.freeze()
 
 
 def _end_all(number: int, frame: object) -> None:

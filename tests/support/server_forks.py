@@ -23,12 +23,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tests.support.process import REPOSITORY, ChildProcess, Running, child_environment, dying_with_us, wait_until
 
@@ -266,26 +266,51 @@ def _import_all() -> None:
 
     for name in ("xds.app.commands", "xds.app.process", "xds.linkerd.grpc_client"):
         importlib.import_module(name)
-    read_commands_once()
+    read_commands_once(["serve"])
     for feature in importlib.import_module("xds.app.features").FEATURES:
         feature.routers()  # with what they need of the feature
     decode_resource({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", "type": "STATIC"})
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a thread does not survive a fork"
-    # A collection in a fork then writes to none of the shared pages.
-    gc.collect()
-    gc.freeze()
 
 
-def read_commands_once() -> None:
-    """Read all commands of the command line here, not in each fork: that takes two thirds of the start of a server."""
+@contextmanager
+def kept_for_good() -> Iterator[None]:
+    """No collection of garbage looks at what the body makes, neither now nor later, when it would take as long again.
+
+    In a fork it would also write to the pages that are shared.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+def read_commands_once(used: Collection[str] = ()) -> None:
+    """Read all commands of the command line here, not in each fork: that takes two thirds of the start of a server.
+
+    The types of their options too, which take two thirds of a small command: those of the commands ``used``, or of all.
+    """
     import typer.main
 
+    from xds.cli.app import app
     from xds.cli.main import main
 
     typer.main.get_command = cache(typer.main.get_command)
     sys.argv = ["xds", "--version"]  # the argument parser imports more when it is first used
     with suppress(SystemExit), redirect_stdout(None):
         main()
+    _read_types(typer.main.get_command(app), used)
+
+
+def _read_types(command: Any, used: Collection[str] = ()) -> None:
+    for option in command.params:
+        option.get_runtime_param()
+    for name, each in getattr(command, "commands", {}).items():
+        if not used or name in used:
+            _read_types(each)
 
 
 def _become(request: _Request) -> None:
@@ -303,7 +328,8 @@ def _become(request: _Request) -> None:
 
 def _serve(control: int) -> None:
     os.setpgrp()  # an interrupt at the terminal is for the tests, which end the forks
-    _import_all()
+    with kept_for_good():
+        _import_all()
     request = _Forking(socket.socket(fileno=control)).run()
     if request is None:
         return
