@@ -11,7 +11,6 @@ from functools import partial
 from itertools import repeat
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.attack.attacks import opening
@@ -20,6 +19,7 @@ from tests.attack.conftest import Beside, resident
 from tests.attack.raw_http import ask, connect, is_closed, send_until_closed, status
 from tests.attack.raw_http2 import HELLO, RawHttp2
 from tests.support import resources as r
+from tests.support.http import plain_client
 from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
@@ -132,7 +132,7 @@ class TestTime:
 
     def test_a_connection_between_two_requests_may_stay(self, hurried: ServerProcess) -> None:
         url = f"http://{LOOPBACK}:{hurried.http_port}/api/v1/events"
-        with httpx.Client(trust_env=False) as client, client.stream("GET", url) as events:
+        with plain_client() as client, client.stream("GET", url) as events:
             assert events.status_code == 200
             time.sleep(max(HEAD_S, BODY_S) + 0.5)
             lines = events.iter_lines()
@@ -238,7 +238,7 @@ def test_an_operator_gets_in_beside_more_clients_than_there_are_descriptors(
     with ExitStack() as stack:
         for _ in range(200):
             stack.enter_context(client(server))
-        with httpx.Client(base_url=f"http://{LOOPBACK}:{server.http_port}", trust_env=False) as operator:
+        with plain_client(base_url=f"http://{LOOPBACK}:{server.http_port}") as operator:
             for _ in range(10):
                 assert operator.get("/readyz").status_code == 200
                 time.sleep(0.2)

@@ -158,7 +158,7 @@ def test_envoy_reads_its_token_from_a_file_and_answers_probes(tmp_path: Path, to
 
     def is_ready() -> bool:
         try:
-            return httpx.get(f"{probed}/ready", trust_env=False).status_code == 200
+            return httpx.get(f"{probed}/ready", trust_env=False, verify=False).status_code == 200
         except httpx.ConnectError:  # until it has its first configuration
             return False
 
@@ -171,9 +171,9 @@ def test_envoy_reads_its_token_from_a_file_and_answers_probes(tmp_path: Path, to
         with EnvoyProcess(tmp_path, document.json()) as envoy:
             wait_until(lambda: envoy.stats("control_plane.connected_state") == CONNECTED, "the stream")
             wait_until(is_ready, "it is ready")
-            assert "envoy_server_live" in httpx.get(f"{probed}/stats/prometheus", trust_env=False).text
+            assert "envoy_server_live" in httpx.get(f"{probed}/stats/prometheus", trust_env=False, verify=False).text
             for method, path in (("GET", "/config_dump"), ("POST", "/quitquitquit"), ("POST", "/ready")):
-                assert httpx.request(method, f"{probed}{path}", trust_env=False).status_code == 404, path
+                assert httpx.request(method, f"{probed}{path}", trust_env=False, verify=False).status_code == 404, path
 
 
 @pytest.mark.parametrize(

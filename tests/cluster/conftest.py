@@ -77,7 +77,7 @@ class Site:
         application = create_app(api.services)
         server = uvicorn.Server(uvicorn.Config(application, lifespan="off", log_config=None, ws="none"))
         self.ports.append((server, asyncio.create_task(server.serve([listening]))))
-        api.client = httpx.AsyncClient(base_url=me.url, trust_env=False)
+        api.client = httpx.AsyncClient(base_url=me.url, trust_env=False, verify=False)
         self.apis[name] = api
         return api
 

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from bench.consul.agent_process import ConsulAgent
@@ -17,6 +16,7 @@ from tests.e2e.test_sources import REQUESTS_BETWEEN, Weights, none_lost, walk
 from tests.support.background import Background
 from tests.support.envoy import EnvoyProcess
 from tests.support.fake_consul import FakeConsul
+from tests.support.http import plain_client
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.service_site import SERVICE, ServiceSite, hosts, wait_serving
 
@@ -73,7 +73,7 @@ class Registered:
     """Instances in the catalog of a real agent."""
 
     def __init__(self, agent: ConsulAgent) -> None:
-        self._client = httpx.Client(base_url=f"http://{agent.address}/v1/catalog", trust_env=False, timeout=30)
+        self._client = plain_client(base_url=f"http://{agent.address}/v1/catalog", timeout=30)
         self.weights: Weights = {}
 
     def write(self, weights: Weights) -> None:
@@ -140,7 +140,7 @@ def test_checks_of_a_real_consul_take_instances_out_and_back(
     tmp_path: Path, background: Background, running: ExitStack, agent: ConsulAgent
 ) -> None:
     """A TTL check that turns critical, and maintenance: Envoy sends nothing there, and no request is lost."""
-    client = httpx.Client(base_url=f"http://{agent.address}/v1/agent", trust_env=False, timeout=30)
+    client = plain_client(base_url=f"http://{agent.address}/v1/agent", timeout=30)
     site = ServiceSite(tmp_path, background, running, {"consul": settings(f"http://{agent.address}")})
     ports = [site.upstream().port for _ in range(3)]
     for port in ports:

@@ -25,6 +25,7 @@ from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant, grpc_bootstrap
 from tests.support.envoy import EnvoyProcess
 from tests.support.grpc_client import GrpcBackend, GrpcClient
+from tests.support.http import plain_client
 from tests.support.load import HttpLoad
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
@@ -226,7 +227,7 @@ def test_writers_at_the_same_time_and_a_kill_lose_no_answered_change(site: Site)
     lock = threading.Lock()
 
     def write() -> None:
-        with httpx.Client(base_url=f"http://{LOOPBACK}:{site.server.http_port}", trust_env=False) as client:
+        with plain_client(base_url=f"http://{LOOPBACK}:{site.server.http_port}") as client:
             while not stopped.is_set():
                 with lock:
                     port = next(ports)

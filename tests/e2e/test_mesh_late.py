@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
 
@@ -16,6 +15,7 @@ from tests.e2e.mesh_site import GROUPS, HTTP, Json, Mesh
 from tests.e2e.test_consul_source import GO_TIMEOUT_S, settings
 from tests.support.background import Background
 from tests.support.fake_consul import FakeConsul
+from tests.support.http import plain_client
 from tests.support.load import HttpLoad
 from tests.support.process import LOOPBACK, free_port
 from tests.support.server import ServerProcess
@@ -119,7 +119,7 @@ def test_entry_leads_to_a_service_of_a_real_consul(
     agent = ConsulAgent(tmp_path)
     agent.start()
     running.callback(agent.stop)
-    client = httpx.Client(base_url=f"http://{agent.address}/v1/agent/service", trust_env=False, timeout=30)
+    client = plain_client(base_url=f"http://{agent.address}/v1/agent/service", timeout=30)
 
     def register(service: str, instance: Upstream) -> None:
         body = {"ID": instance.name, "Name": service, "Address": LOOPBACK, "Port": instance.port}

@@ -22,6 +22,7 @@ from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant, grpc_bootstrap
 from tests.support.envoy import EnvoyProcess
 from tests.support.grpc_client import GrpcBackend, GrpcClient
+from tests.support.http import plain_client
 from tests.support.load import HttpLoad
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
@@ -116,7 +117,7 @@ def test_writers_and_a_kill_lose_no_answered_registration(server: ServerProcess)
     stopped = threading.Event()
 
     def write(writer: int) -> None:
-        with httpx.Client(base_url=f"http://{LOOPBACK}:{server.http_port}", trust_env=False) as client:
+        with plain_client(base_url=f"http://{LOOPBACK}:{server.http_port}") as client:
             number = 0
             while not stopped.is_set():
                 id = f"{writer}-{number}"
@@ -159,7 +160,7 @@ class Heart:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
-        with httpx.Client(base_url=self._url, trust_env=False, timeout=5.0) as client:
+        with plain_client(base_url=self._url, timeout=5.0) as client:
             while not self._stopped.wait(BEATEN_TTL_S / 20):
                 for id in list(self.beating):
                     try:

