@@ -61,7 +61,7 @@ def test_the_log_is_json_lines_only(tmp_path: Path, running: ExitStack) -> None:
 
 def test_a_ready_server_shows_its_addresses_and_next_steps_on_a_terminal(tmp_path: Path, running: ExitStack) -> None:
     environment = {"XDS_LOGS__FORMAT": "console"}  # as `auto` is on a terminal
-    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], environment, forked=False))
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], environment))
     server.process.wait_until(lambda: "xds nodes" in server.process.log(), "welcome")
     log = server.process.log()
     assert f"xDS   {LOOPBACK}:{server.grpc_port}" in log

@@ -38,9 +38,9 @@ Serve = Callable[..., ServerProcess]
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server that wants a token. Its memory is measured: it shares none."""
+    """A server that wants a token."""
     folder = tmp_path_factory.mktemp("guarded")
-    with ServerProcess(folder, ["--store", "memory"], GUARDED, token=TOKEN, forked=False) as server:
+    with ServerProcess(folder, ["--store", "memory"], GUARDED, token=TOKEN) as server:
         server.push(GROUP, [r.static_cluster("served")])
         yield server
 

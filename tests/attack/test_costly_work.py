@@ -56,7 +56,7 @@ def _spent_s(server: ServerProcess) -> float:
 
 def test_a_caller_with_much_work_leaves_room_for_others(serve: Callable[..., ServerProcess]) -> None:
     """Eight connections of one token that ask for seconds of work each, and a push of another token beside them."""
-    server = serve(forked=False)
+    server = serve()
     with ThreadPoolExecutor(8) as senders:
         waiting = [senders.submit(ask, server.http_port, compiled_regexes()) for _ in range(8)]
         assert ask(server.http_port, validation(routes_with("/plain/[a-z]+", 1))) == 200

@@ -13,8 +13,9 @@ from tests.attack.bystander import GROUP
 from tests.attack.conftest import Beside
 from tests.attack.raw_http import ask
 from tests.support import resources as r
-from tests.support.process import LOOPBACK, ChildProcess, free_port
-from tests.support.server import SERVE, ServerProcess
+from tests.support.process import LOOPBACK, free_port
+from tests.support.server import ServerProcess
+from tests.support.server_forks import ForkedServer
 
 PUSH = json.dumps({"changes": [{"group": GROUP, "snapshot": {"resources": [r.static_cluster("evil")]}}]}).encode()
 POLL = json.dumps({"node": {"id": "x"}}).encode()
@@ -162,8 +163,8 @@ class TestSettings:
         self, tmp_path: Path, running: ExitStack
     ) -> None:
         port = free_port()
-        command = [*SERVE, "--store", "memory", "--insecure", "--http", f"0.0.0.0:{port}", "--grpc", "127.0.0.1:0"]
-        server = running.enter_context(ChildProcess("xds", command, tmp_path))
+        command = ["serve", "--store", "memory", "--insecure", "--http", f"0.0.0.0:{port}", "--grpc", "127.0.0.1:0"]
+        server = running.enter_context(ForkedServer("xds", command, tmp_path))
         server.wait_until(lambda: ask(port, request("GET", "/readyz", "xds")) == 200, "ready")
         assert ask(port, request("GET", "/api/v1/groups", "xds")) == 200
         assert ask(port, request("POST", "/api/v1/transactions", "xds", EVIL, JSON, body=PUSH)) == 403

@@ -33,7 +33,7 @@ def test_hostile_names_in_a_watched_directory(tmp_path: Path, serve: Callable[..
     (watched / "up").symlink_to("..")
     with (watched / "large.json").open("wb") as large:
         large.truncate(1 << 40)
-    server = serve("--watch", str(watched), forked=False)
+    server = serve("--watch", str(watched))
     before = resident(server)
     refused = {each["group"]: each for each in server.get("/watch")["refused"]}
     assert refused.keys() >= {"pipe", "endless", "out", "large", "up"}

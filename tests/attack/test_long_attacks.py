@@ -51,7 +51,7 @@ def attacked(server: ServerProcess, bystander: Bystander, attack: Attack) -> Ite
 @pytest.fixture
 def heavy(serve: Serve) -> ServerProcess:
     """A server with a group of 6 MB."""
-    server = serve(forked=False)
+    server = serve()
     server.push(HEAVY, heavy_resources())
     return server
 
@@ -83,7 +83,7 @@ def test_windows_of_one_byte(heavy: ServerProcess, beside: Beside, clients: int)
 
 
 def test_twenty_nacks_of_6_mb(serve: Serve, beside: Beside) -> None:
-    server = serve(forked=False)
+    server = serve()
     before = resident(server)
     over = Event()
     with beside(server, slowest_s=10.0) as bystander:
@@ -106,7 +106,7 @@ def test_twenty_nacks_of_6_mb(serve: Serve, beside: Beside) -> None:
 @pytest.mark.parametrize("clusters", [20_000, 100_000])
 def test_reports_of_invented_clusters(serve: Serve, beside: Beside, clusters: int) -> None:
     """What is kept of them is bounded, and so are the series of metrics that they make."""
-    server = serve(forked=False)
+    server = serve()
     before = resident(server)
     with beside(server, slowest_s=10.0) as bystander, attacked(server, bystander, load_reports(clusters)):
         wait_until(lambda: server.metrics().get("xds_server_lrs_reports_total", 0) >= 2, "reports were read")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
 from tests.attack.bystander import GROUP
 from tests.support.commands import COMMANDS, address
 from tests.support.grpc_stream import GrpcStream, sotw
-from tests.support.process import REPOSITORY, child_environment, wait_until
+from tests.support.process import wait_until
 from tests.support.server import ServerProcess
 from xds.model.resource_type import CLUSTER
 from xds.proto import wire_pb2
@@ -36,13 +31,6 @@ COMMANDS_SHOWING_IT = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def commands() -> Iterator[None]:
-    """Ends what commands are run by."""
-    yield
-    COMMANDS.close()
-
-
 @pytest.fixture(scope="module")
 def nasty(victim: ServerProcess) -> Iterator[ServerProcess]:
     """A server with a proxy that says nasty things."""
@@ -56,26 +44,14 @@ def nasty(victim: ServerProcess) -> Iterator[ServerProcess]:
 
 
 def on_a_terminal(server: ServerProcess, arguments: list[str], columns: int) -> str:
-    """What a command writes to a terminal of this width, to both of its streams."""
-    ours, its = pty.openpty()
-    environment = {**child_environment(address(server.http_port)), "TERM": "xterm", "NO_COLOR": "1"}
-    environment["COLUMNS"] = str(columns)
-    command = [sys.executable, "-m", "xds.cli.main", *arguments]
-    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, cwd=REPOSITORY, env=environment) as running:
-        os.close(its)
-        written = b""
-        with suppress(OSError):  # the end of a terminal
-            while piece := os.read(ours, 65536):
-                written += piece
-        running.wait(30)
-    os.close(ours)
-    return written.decode()
+    """What a command writes whose output is a terminal of this width."""
+    environment = {**address(server.http_port), "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": str(columns)}
+    ran = COMMANDS.run_in_terminal(arguments, columns, environment)
+    return ran.out + ran.err
 
 
 @pytest.mark.parametrize("arguments", COMMANDS_SHOWING_IT.values(), ids=COMMANDS_SHOWING_IT)
-def test_no_control_character_is_written(
-    nasty: ServerProcess, arguments: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_control_character_is_written(nasty: ServerProcess, arguments: list[str]) -> None:
     ran = COMMANDS.run(arguments, environment=address(nasty.http_port))
     for written in (ran.out, ran.err):
         assert not {each for each in written if not each.isprintable()} - {"\n", "\t", "\u202e"}
@@ -90,4 +66,4 @@ def test_no_control_character_reaches_a_terminal(nasty: ServerProcess) -> None:
         assert "\\x1b]0;PWN\\x07" in on_a_terminal(nasty, arguments, 1_000)
         for columns in (1_000, 80, 40):
             written = on_a_terminal(nasty, arguments, columns)
-            assert not {each for each in written if not each.isprintable()} - {"\r", "\n"}
+            assert not {each for each in written if not each.isprintable()} - {"\n"}

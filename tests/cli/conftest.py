@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import pytest
 from tests.support.commands import FinishedCommand, address, xds
 from tests.support.process import ChildProcess
 from tests.support.server import ServerProcess
+from tests.support.server_forks import ForkedServer
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,8 @@ class Remote:
         return xds(*arguments, stdin=stdin, environment=address(self.server.http_port))
 
     def start(self, directory: Path, *arguments: str) -> ChildProcess:
-        """A command that keeps running, started in a new interpreter; its output is in the child's log."""
-        command = [sys.executable, "-m", "xds.cli.main", *arguments]
-        return ChildProcess("command", command, directory, address(self.server.http_port))
+        """A command that keeps running; its output is in the child's log."""
+        return ForkedServer("command", arguments, directory, address(self.server.http_port))
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,9 @@ from tests.e2e.swap_site import SwapSites
 from tests.support.background import Background
 from tests.support.bootstrap import Variant
 from tests.support.postgres import PostgresServer
-from tests.support.process import LOOPBACK, ChildProcess, free_port, wait_until
-from tests.support.server import GROUP, SERVE, ServerProcess
+from tests.support.process import LOOPBACK, free_port, wait_until
+from tests.support.server import GROUP, ServerProcess
+from tests.support.server_forks import ForkedServer
 from xds.store.copy.copier import OBSERVED_EVERY_S
 
 pytestmark = pytest.mark.soak
@@ -162,7 +163,7 @@ def test_a_server_without_a_copy_waits_for_its_database(
     database.kill()
     grpc, http = free_port(), free_port()
     ports = ["--grpc", f"{LOOPBACK}:{grpc}", "--http", f"{LOOPBACK}:{http}", "--data", str(tmp_path / "data")]
-    child = ChildProcess("waiting", [*SERVE, *ports], tmp_path, environment)
+    child = ForkedServer("waiting", ["serve", *ports], tmp_path, environment)
     running.callback(child.kill)
 
     def answer() -> bool:
@@ -172,7 +173,7 @@ def test_a_server_without_a_copy_waits_for_its_database(
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((LOOPBACK, grpc))
     assert child.stop() == 0  # by SIGTERM
-    child = ChildProcess("waiting-2", [*SERVE, *ports], tmp_path, environment)
+    child = ForkedServer("waiting-2", ["serve", *ports], tmp_path, environment)
     running.callback(child.kill)
     wait_until(answer, "the server says that it waits")
     database.start()

@@ -25,10 +25,10 @@ START_S = 90.0  # on a machine with many other processes; a start alone takes ab
 class ServerProcess:
     """``xds serve`` on fixed free ports and one data directory, so that a restart finds both again.
 
-    The server is a fork of a process that has imported it, unless a test is about the start itself or about memory
-    (``forked=False``). ``prefix`` is a command that runs the server by ``exec``. An ``advertised`` server tells the
-    others on its database where its admin port is. ``tls`` and ``token`` are how the
-    harness itself calls the admin API; the server learns of them by ``environment``.
+    The server is a fork of a process that has imported it, unless a test is about the start itself or about the peak of
+    its memory (``forked=False``). ``prefix`` is a command that runs the server by ``exec``. An ``advertised`` server
+    tells the others on its database where its admin port is. ``tls`` and ``token`` are how the harness itself calls the
+    admin API; the server learns of them by ``environment``.
     """
 
     def __init__(
