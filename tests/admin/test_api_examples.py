@@ -19,21 +19,20 @@ import jsonschema_rs
 import pytest
 
 from tests.server.load_client import V3, report, reporter, told
+from tests.support.description import DESCRIPTION
 from tests.support.grpc_stream import SOTW, GrpcStream, sotw, sotw_ack
 from tests.support.process import wait_until
 from tests.support.resources import CLUSTER_TYPE
 from tests.support.server import ServerProcess
 from xds.admin.description import KERNEL_TEXTS
 from xds.admin.examples import ANSWERS, ApiExample
-from xds.app.admin import openapi_document
 from xds.app.features import FEATURES
 
 Json = dict[str, Any]
 
-DOCUMENT = openapi_document()
 OPERATIONS: dict[str, tuple[str, str, Json]] = {
     operation["operationId"]: (method.upper(), path, operation)
-    for path, methods in DOCUMENT["paths"].items()
+    for path, methods in DESCRIPTION["paths"].items()
     for method, operation in methods.items()
 }
 TEXTS_OF = (KERNEL_TEXTS, *(texts for feature in FEATURES for texts in feature.texts()))
@@ -80,7 +79,7 @@ def test_every_operation_has_an_example_and_no_other() -> None:
 
 
 def test_operations_are_described_in_sentences() -> None:
-    tags = {tag["name"] for tag in DOCUMENT["tags"] if tag["description"]}
+    tags = {tag["name"] for tag in DESCRIPTION["tags"] if tag["description"]}
     summaries = {name: operation["summary"] for name, (_, _, operation) in OPERATIONS.items()}
     assert [name for name, (_, _, operation) in OPERATIONS.items() if operation["tags"][0] not in tags] == []
     assert [each for each in summaries.values() if not re.fullmatch(r"[A-Z0-9].{8,119}", each)] == []
@@ -88,8 +87,8 @@ def test_operations_are_described_in_sentences() -> None:
 
 
 def test_the_description_says_where_the_server_is() -> None:
-    assert DOCUMENT["servers"] == [{"url": "/", "description": "This server"}]
-    assert DOCUMENT["info"]["description"]
+    assert DESCRIPTION["servers"] == [{"url": "/", "description": "This server"}]
+    assert DESCRIPTION["info"]["description"]
 
 
 def test_every_operation_has_an_answer_of_each_media_type() -> None:
@@ -110,7 +109,7 @@ def test_an_answer_that_no_server_gave_is_as_described(name: str) -> None:
 def check_answer(name: str, status: int, media_type: str, answer: object) -> None:
     """The answer is as the description says."""
     schema = OPERATIONS[name][2]["responses"][str(status)]["content"][media_type].get("schema", {})
-    jsonschema_rs.validator_for({**schema, "components": DOCUMENT["components"]}).validate(answer)
+    jsonschema_rs.validator_for({**schema, "components": DESCRIPTION["components"]}).validate(answer)
 
 
 def test_parameters_of_examples_are_those_of_the_operations() -> None:

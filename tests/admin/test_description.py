@@ -12,19 +12,18 @@ import pytest
 from tests.admin.conftest import Api
 from tests.admin.test_api_examples import EXAMPLES
 from tests.admin.test_grants import ask, guarded
+from tests.support.description import DESCRIPTION
 from xds.admin.schemas import COMMON
-from xds.app.admin import openapi_document
 
 Json = dict[str, Any]
 
-DOCUMENT = openapi_document()
 OPERATIONS: dict[str, tuple[str, str, Json]] = {
     operation["operationId"]: (method, path, operation)
-    for path, methods in DOCUMENT["paths"].items()
+    for path, methods in DESCRIPTION["paths"].items()
     for method, operation in methods.items()
 }
 API_OPERATIONS = {name: found for name, found in OPERATIONS.items() if found[1].startswith("/api/")}
-SCHEMAS: dict[str, Json] = DOCUMENT["components"]["schemas"]
+SCHEMAS: dict[str, Json] = DESCRIPTION["components"]["schemas"]
 
 
 def test_operations_describe_their_parameters_and_responses() -> None:
@@ -93,7 +92,7 @@ def test_fields_of_answers_say_when_they_are_null_or_absent() -> None:
 
 
 def test_no_text_has_markup_of_docstrings() -> None:
-    text = json.dumps(DOCUMENT)
+    text = json.dumps(DESCRIPTION)
     assert "``" not in text
     assert "* `" not in "".join(schema.get("description", "") for schema in SCHEMAS.values())
 

@@ -10,9 +10,10 @@ import pytest
 from fastapi.routing import APIRoute
 
 from tests.admin.conftest import Api
+from tests.support.description import DESCRIPTION
 from tests.support.resources import static_cluster
 from xds.admin.routing import check_request
-from xds.app.admin import create_app, openapi_document
+from xds.app.admin import create_app
 from xds.consul.routing import PARAMETERS, check_consul_request
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
@@ -24,7 +25,7 @@ UNCHECKED = re.compile(r"/(v3/.*|internal/.*|livez|readyz|metrics|docs|ui.*)?")
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Method, path and description of every operation of the API."""
-    for path, methods in openapi_document()["paths"].items():
+    for path, methods in DESCRIPTION["paths"].items():
         for method, operation in methods.items() if not UNCHECKED.fullmatch(path) else ():
             yield method.upper(), path, operation
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from typer.main import get_command
 
 import xds.app.commands  # noqa: F401 - registers the commands
 from tests.cli.conftest import Remote
+from tests.cli.test_help import ROOT
 from tests.support.commands import xds as command
 from tests.support.resources import static_cluster
-from xds.cli.app import app
 from xds.cli.errors import CommandError
 from xds.cli.rollout_options import plan_text, rollout_options, wait_limit_s
 from xds.rollouts.plan import plan_document, read_plan
 
-ROOT: Any = get_command(app)
 OPTIONS = (
     "--canary",
     "--canary-selector",

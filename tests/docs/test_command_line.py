@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
 import xds.app.commands  # noqa: F401 - registers them
+from tests.cli.test_help import ROOT
 from tests.support.process import REPOSITORY
-from xds.cli.app import app
 from xds.cli.errors import Exit
 
-ROOT: Any = get_command(app)
 PAGE = (REPOSITORY / "docs" / "command-line.md").read_text()
 REMOVED = "upgrade-notes.md"  # names commands that are gone
 
