@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.swap_site import SwapSites
+from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant
 from tests.support.envoy import EnvoyProcess
 from tests.support.process import LOOPBACK, free_port
@@ -46,6 +48,12 @@ def connect(tmp_path: Path, server: ServerProcess, running: ExitStack) -> Connec
         return running.enter_context(EnvoyProcess(tmp_path, EnvoyBootstrap(port, variant, **{**node, **fields})))
 
     return start
+
+
+@pytest.fixture
+def sites(tmp_path: Path, background: Background, running: ExitStack) -> SwapSites:
+    """Opens sites that end with the test."""
+    return SwapSites(tmp_path, background, running)
 
 
 @pytest.fixture

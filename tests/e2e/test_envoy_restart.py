@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import resources as r
 from tests.support.background import Background
-from tests.support.bootstrap import Variant
+from tests.support.bootstrap import Variant, in_variants
 from tests.support.envoy import EnvoyProcess, wait_body
 from tests.support.load import HttpLoad
 from tests.support.process import wait_until
@@ -80,7 +80,7 @@ def test_sigterm_ends_with_success(server: ServerProcess, connect: Connect, upst
     assert server.stop() == 0
 
 
-@pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
+@in_variants(Variant.ADS_DELTA, others=[Variant.ADS_SOTW])
 def test_every_acknowledged_push_survives_kill(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
@@ -98,7 +98,7 @@ def test_every_acknowledged_push_survives_kill(
     server.wait_synced(GROUP, NODE)
 
 
-@pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
+@in_variants(Variant.ADS_DELTA, others=[Variant.ADS_SOTW])
 def test_envoy_that_starts_while_the_server_is_down(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:

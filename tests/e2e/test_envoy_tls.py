@@ -23,7 +23,7 @@ TOKEN = "s3cret"
 
 StartUpstream = Callable[[str], Upstream]
 
-streamed_variants = in_variants(Variant.ADS_SOTW, Variant.SPLIT_DELTA)
+streamed_variants = in_variants(Variant.SPLIT_DELTA)
 
 
 def tls_environment(door: str, ca: CertificateAuthority, mutual: bool) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import resources as r
-from tests.support.bootstrap import Variant
+from tests.support.bootstrap import Variant, in_variants
 from tests.support.envoy import EnvoyProcess, get, wait_body
 from tests.support.pki import Certificate, CertificateAuthority, served_serial
 from tests.support.process import wait_until
@@ -34,7 +34,7 @@ def _secret(name: str, certificate: Certificate) -> r.Json:
     return r.tls_secret(name, certificate.pem, certificate.key_pem)
 
 
-@pytest.mark.parametrize("variant", [Variant.ADS_DELTA, pytest.param(Variant.ADS_SOTW, marks=pytest.mark.soak)])
+@in_variants(Variant.ADS_DELTA, others=[Variant.ADS_SOTW])
 def test_the_certificate_in_use_stays_until_the_next_one_is_pushed(
     server: ServerProcess, connect: Callable[..., EnvoyProcess], tmp_path: Path, variant: Variant
 ) -> None:
@@ -53,7 +53,7 @@ def test_the_certificate_in_use_stays_until_the_next_one_is_pushed(
     assert envoy.fetch_timeouts() == {}
 
 
-@pytest.mark.parametrize("variant", [Variant.ADS_DELTA, Variant.ADS_SOTW])
+@in_variants(Variant.ADS_DELTA, others=[Variant.ADS_SOTW])
 def test_a_cluster_in_use_serves_until_the_secret_that_it_newly_names_is_pushed(
     server: ServerProcess,
     connect: Callable[..., EnvoyProcess],

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from tests.support import resources as r
 from tests.support.background import Background
-from tests.support.bootstrap import EnvoyBootstrap, Variant
+from tests.support.bootstrap import EnvoyBootstrap, Variant, in_variants
 from tests.support.envoy import EnvoyProcess
 from tests.support.load import HttpLoad
 from tests.support.process import wait_until
@@ -34,7 +32,7 @@ def explain(server: ServerProcess, **query: str) -> Json:
     return found
 
 
-@pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
+@in_variants(Variant.ADS_SOTW, others=[Variant.ADS_DELTA])
 def test_moves_between_groups_lose_no_request(
     tmp_path: Path,
     server: ServerProcess,

@@ -6,8 +6,6 @@ Envoy then requests no clusters on the new stream, and routes must not be sent b
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,6 @@ from tests.e2e import swap_kinds as kinds
 from tests.e2e.swap_kinds import Kind
 from tests.e2e.swap_site import PlainLoad, SwapSite, SwapSites
 from tests.support import resources as r
-from tests.support.background import Background
 from tests.support.bootstrap import Variant
 from tests.support.envoy import DRAIN_SOON
 from tests.support.process import wait_until
@@ -32,12 +29,6 @@ SPLIT = (Variant.SPLIT_SOTW, Variant.SPLIT_DELTA)
 ads_variants = pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
 soak = pytest.mark.soak
 Ends = Callable[[ServerProcess], object]
-
-
-@pytest.fixture
-def sites(tmp_path: Path, background: Background, running: ExitStack) -> SwapSites:
-    """Opens sites that end with the test."""
-    return SwapSites(tmp_path, background, running)
 
 
 def warming_site(sites: SwapSites, kind: Kind, variant: Variant, warm_after_s: float = WARM_AFTER_S) -> SwapSite:

@@ -6,8 +6,6 @@ Each swap is one push, which removes the cluster of the previous turn.
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,6 @@ from tests.e2e import swap_kinds as kinds
 from tests.e2e.swap_kinds import KINDS, LISTENER_KINDS, Kind
 from tests.e2e.swap_site import ReconnectingLoad, SwapLoad, SwapSite, SwapSites
 from tests.support import resources as r
-from tests.support.background import Background
 from tests.support.bootstrap import STREAMED, Variant
 from tests.support.process import wait_until
 
@@ -40,12 +37,6 @@ QUICK = {
     kinds.bytes_move: Variant.SPLIT_SOTW,
     kinds.tunnel_is_replaced: Variant.ADS_SOTW,
 }
-
-
-@pytest.fixture
-def sites(tmp_path: Path, background: Background, running: ExitStack) -> SwapSites:
-    """Opens sites that end with the test."""
-    return SwapSites(tmp_path, background, running)
 
 
 @pytest.fixture

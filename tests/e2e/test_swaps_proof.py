@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from pathlib import Path
-
 import pytest
 
 from tests.e2e import swap_kinds as kinds
 from tests.e2e.swap_site import SwapSite, SwapSites
 from tests.support import resources as r
-from tests.support.background import Background
 from tests.support.bootstrap import Variant
 from tests.support.process import wait_until
 from tests.support.server import GROUP, NODE
 
 LATE_S = 1.0  # until a late assignment is pushed
 ON_ADS = pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
-
-
-@pytest.fixture
-def sites(tmp_path: Path, background: Background, running: ExitStack) -> SwapSites:
-    """Opens sites that end with the test."""
-    return SwapSites(tmp_path, background, running)
 
 
 def next_turn(site: SwapSite, refused_at: str = "") -> list[r.Json]:

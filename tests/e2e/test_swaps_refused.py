@@ -12,7 +12,6 @@ import pytest
 from tests.e2e import swap_kinds as kinds
 from tests.e2e.swap_site import ReconnectingLoad, SwapSite, SwapSites
 from tests.support import resources as r
-from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant
 from tests.support.envoy import EnvoyProcess, get
 from tests.support.process import wait_until
@@ -22,12 +21,6 @@ ASSIGNMENTS, GUILTY = 50, 13
 SOON_S = 10.0  # it takes about one
 FETCH_TIMEOUT = "1s"
 STEADY_S = 2.0
-
-
-@pytest.fixture
-def sites(tmp_path: Path, background: Background, running: ExitStack) -> SwapSites:
-    """Opens sites that end with the test."""
-    return SwapSites(tmp_path, background, running)
 
 
 # One among many

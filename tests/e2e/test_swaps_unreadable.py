@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,6 @@ from tests.e2e import swap_kinds as kinds
 from tests.e2e.swap_kinds import Scene
 from tests.e2e.swap_site import PlainLoad, SwapSites
 from tests.support import resources as r
-from tests.support.background import Background
 from tests.support.bootstrap import Variant
 from tests.support.envoy import get
 from tests.support.process import wait_until
@@ -23,12 +20,6 @@ NEVER_S = 600.0
 GIVEN_UP_AFTER_S = 30.0  # what cannot be read waits for a cold cluster, but no longer
 LUA = "function envoy_on_response(handle) handle:headers():add('x-lua', 'yes') end"
 HEADER = "x-cluster"
-
-
-@pytest.fixture
-def sites(tmp_path: Path, background: Background, running: ExitStack) -> SwapSites:
-    """Opens sites that end with the test."""
-    return SwapSites(tmp_path, background, running)
 
 
 def behind(filters: Callable[[int], list[r.Json]]) -> kinds.Kind:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,6 @@ from tests.e2e import swap_kinds as kinds
 from tests.e2e.swap_kinds import Scene
 from tests.e2e.swap_site import SwapSite, SwapSites
 from tests.support import resources as r
-from tests.support.background import Background
 from tests.support.bootstrap import Variant
 from tests.support.process import wait_until
 from tests.support.server import NODE
@@ -24,12 +21,6 @@ OUTAGES_PER_TTL = 4
 LEAST_LEFT = 2 / 3  # of a TTL, at any moment: heartbeats come every third of it
 ENDS_AT_ONCE = {"XDS_SERVER__DRAIN_S": "0"}
 WARM_AFTER_S = 25.0  # until after the TTL, and one more
-
-
-@pytest.fixture
-def sites(tmp_path: Path, background: Background, running: ExitStack) -> SwapSites:
-    """Opens sites that end with the test."""
-    return SwapSites(tmp_path, background, running)
 
 
 def mortal(ttl_s: int) -> kinds.Kind:

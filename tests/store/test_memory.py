@@ -1,4 +1,4 @@
-"""SQLite in memory fulfils the contract."""
+"""SQLite in memory fulfils the contract. It is the engine of `test_sqlite`, but for the file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from xds.store.base import Store
 from xds.store.sqlite.memory import MemoryStore
 
 
+@pytest.mark.soak
 class TestMemoryStore(AuditContract, DerivedContract, StoreContract):
     @pytest.fixture
     async def store(self) -> AsyncIterator[Store]:
