@@ -33,7 +33,7 @@ def register_profiles() -> None:
 def examples(count: int, in_soak: int | None = None, **others: Any) -> settings:
     """The settings of a test with ``count`` examples.
 
-    `make test` tries half of them, and `make soak` multiplies them, unless the test sets its own number.
+    `make test` tries a third of them, and `make soak` multiplies them, unless the test sets its own number.
     """
     if settings().derandomize:
         return settings(max_examples=_fixed(count), **others)
@@ -42,4 +42,4 @@ def examples(count: int, in_soak: int | None = None, **others: Any) -> settings:
 
 def _fixed(count: int) -> int:
     """What is tried the same way each time finds what broke; more of it finds little more."""
-    return max(count // 2, min(count, FEWEST))
+    return max(count // 3, min(count, FEWEST))
