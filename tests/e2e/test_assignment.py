@@ -226,7 +226,7 @@ def test_a_restart_of_the_server_moves_no_traffic(zones: Zones) -> None:
 def test_grpc_clients_are_assigned_too(tmp_path: Path, running: ExitStack, api: str) -> None:
     """C core reports over its ADS connection and takes weights and priorities; 1.49.1 speaks the v2 transport."""
     server = running.enter_context(ServerProcess(tmp_path, ["--lrs-interval", "1s"]))
-    near, far = backend(running, tmp_path, NEAR), backend(running, tmp_path, FAR)
+    near, far = backend(running, NEAR), backend(running, FAR)
     routed = service("web", near.port, **r.STEERED)
     server.push(GROUP, [*routed[:-1], r.zoned_load_assignment("web", {"z": [near.port], FAR: [far.port]})])
     features, python = (("xds_v3",), None) if api == "v3" else ((), old_grpc_python())
@@ -241,7 +241,7 @@ def test_grpc_clients_are_assigned_too(tmp_path: Path, running: ExitStack, api: 
 
     wait_until(lambda: bodies() == {NEAR}, "all calls in the zone of the client", SETTLED_S)
     assert "+" in endpoints_version(server, "grpc-1")
-    near.stop()  # the other zone stands below
+    near.kill()  # the other zone stands below
     client.wait_body(TARGET, FAR)
     assert bodies() == {FAR}
 

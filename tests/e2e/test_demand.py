@@ -195,7 +195,7 @@ def test_a_source_whose_requests_fail_for_good_is_not_called_settled(
 def _idle(tmp_path: Path, running: ExitStack, idle_s: float, **policy: Any) -> None:
     """A client that has its zone's assignment, says nothing for so long, and calls again."""
     server = running.enter_context(ServerProcess(tmp_path, ["--lrs-interval", "1s"]))
-    near, far = backend(running, tmp_path, "near"), backend(running, tmp_path, "far")
+    near, far = backend(running, "near"), backend(running, "far")
     routed = service("web", near.port, **r.STEERED)
     server.push(GROUP, [*routed[:-1], r.zoned_load_assignment("web", {"z": [near.port], "far": [far.port]})])
     client = running.enter_context(GrpcClient(tmp_path, grpc_bootstrap(server.grpc_port)))

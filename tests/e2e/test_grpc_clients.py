@@ -54,15 +54,13 @@ slow_if_old = pytest.mark.parametrize(
 )
 
 
-def backend(running: ExitStack, directory: Path, name: str) -> GrpcBackend:
+def backend(running: ExitStack, name: str) -> GrpcBackend:
     """A started backend, ended with the test."""
-    return running.enter_context(GrpcBackend(directory, name))
+    return running.enter_context(GrpcBackend(name))
 
 
-def test_first_call_update_and_removal(
-    tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
-) -> None:
-    a, b, c = (backend(running, tmp_path, name) for name in "abc")
+def test_first_call_update_and_removal(server: ServerProcess, client: GrpcClient, running: ExitStack) -> None:
+    a, b, c = (backend(running, name) for name in "abc")
     server.push(server.group, service("c1", a.port))
     client.wait_body(TARGET, "a")
     server.push(server.group, service("c1", b.port))
@@ -77,9 +75,9 @@ def test_first_call_update_and_removal(
 
 
 def test_nack_keeps_the_last_good_state_and_the_fix_goes_through(
-    tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
+    server: ServerProcess, client: GrpcClient, running: ExitStack
 ) -> None:
-    a, b = (backend(running, tmp_path, name) for name in "ab")
+    a, b = (backend(running, name) for name in "ab")
     server.push(server.group, service("c1", a.port))
     client.wait_body(TARGET, "a")
     server.push(server.group, service("c1", a.port, lb_policy="MAGLEV"))
@@ -95,10 +93,8 @@ def test_nack_keeps_the_last_good_state_and_the_fix_goes_through(
 
 
 @slow_if_old
-def test_moves_between_clusters_lose_no_call(
-    tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
-) -> None:
-    a, b = (backend(running, tmp_path, name) for name in "ab")
+def test_moves_between_clusters_lose_no_call(server: ServerProcess, client: GrpcClient, running: ExitStack) -> None:
+    a, b = (backend(running, name) for name in "ab")
     server.push(server.group, service("c1", a.port))
     client.wait_body(TARGET, "a")
     for turn in range(4):
@@ -111,10 +107,8 @@ def test_moves_between_clusters_lose_no_call(
         assert client.call(TARGET).status == "OK"
 
 
-def test_targets_of_one_client_are_independent(
-    tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
-) -> None:
-    a, b = (backend(running, tmp_path, name) for name in "ab")
+def test_targets_of_one_client_are_independent(server: ServerProcess, client: GrpcClient, running: ExitStack) -> None:
+    a, b = (backend(running, name) for name in "ab")
     second = [
         r.api_listener("svc2", r.rds("routes2")),
         r.route_config("routes2", r.route("c2", prefix="")),
@@ -130,10 +124,8 @@ def test_targets_of_one_client_are_independent(
 
 
 @slow_if_old
-def test_server_restart_does_not_disturb_calls(
-    tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
-) -> None:
-    a, b = (backend(running, tmp_path, name) for name in "ab")
+def test_server_restart_does_not_disturb_calls(server: ServerProcess, client: GrpcClient, running: ExitStack) -> None:
+    a, b = (backend(running, name) for name in "ab")
     server.push(server.group, service("c1", a.port))
     client.wait_body(TARGET, "a")
     server.kill()
@@ -170,7 +162,7 @@ def test_a_call_to_an_unknown_service_fails_at_once(tmp_path: Path, server: Serv
     bootstrap = grpc_bootstrap(server.grpc_port, node_id=server.node, node_cluster=server.group)
     reads = {"GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING": "true"}
     client = running.enter_context(GrpcClient(tmp_path, bootstrap, environment=reads))
-    web = service("c1", backend(running, tmp_path, "a").port)
+    web = service("c1", backend(running, "a").port)
     listener, _, *rest = web
     server.push(server.group, [listener, *rest])
     begun = time.monotonic()

@@ -42,7 +42,7 @@ def warned(pushed: dict[str, Any]) -> list[tuple[str, str]]:
 def test_grpc_fails_as_the_push_warned(tmp_path: Path, server: ServerProcess, running: ExitStack) -> None:
     names = {"node_id": server.node, "node_cluster": server.group}
     client = running.enter_context(GrpcClient(tmp_path, grpc_bootstrap(server.grpc_port, **names)))
-    backend = running.enter_context(GrpcBackend(tmp_path, "a"))
+    backend = running.enter_context(GrpcBackend("a"))
     good = r.zone_endpoints(backend.port)
     assert warned(server.push(server.group, service(good))) == []
     client.wait_body(TARGET, "a")

@@ -178,7 +178,7 @@ def _held(server: ServerProcess) -> int:
 def test_a_grpc_client_follows_the_pods_of_a_service(
     api: PodApi, server: ServerProcess, tmp_path: Path, running: ExitStack
 ) -> None:
-    a, b = (running.enter_context(GrpcBackend(tmp_path, name)) for name in "ab")
+    a, b = (running.enter_context(GrpcBackend(name)) for name in "ab")
     pods = Pods(api)
     pods.set("a", a.port, READY)
     server.push(

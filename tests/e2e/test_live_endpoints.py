@@ -111,7 +111,7 @@ def site(
     site = Site(
         server,
         {name: upstream(name) for name in names},
-        {name: backend(running, tmp_path, name) for name in names},
+        {name: backend(running, name) for name in names},
     )
     site.push()
     site.set("a", drain_s=0)

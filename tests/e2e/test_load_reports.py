@@ -330,7 +330,7 @@ def test_a_grpc_client_reports_over_the_channel_of_its_configuration(
     client = running.enter_context(
         GrpcClient(tmp_path, grpc_bootstrap(server.grpc_port, features=features), python=python)
     )
-    a = backend(running, tmp_path, "a")
+    a = backend(running, "a")
     server.push(GROUP, service("c1", a.port, lrs_server={"self": {}}))
     client.wait_body(TARGET, "a")
     for _ in range(30):
@@ -347,7 +347,7 @@ def test_clusters_that_do_not_say_so_are_not_reported_by_grpc(
     tmp_path: Path, server: ServerProcess, running: ExitStack
 ) -> None:
     client = running.enter_context(GrpcClient(tmp_path, grpc_bootstrap(server.grpc_port)))
-    a = backend(running, tmp_path, "a")
+    a = backend(running, "a")
     server.push(GROUP, service("c1", a.port))
     client.wait_body(TARGET, "a")
     assert reports(server, "grpc-1") == 0

@@ -399,8 +399,8 @@ def test_a_chain_changes_its_shape_without_a_lost_request(
 
 
 @pytest.fixture
-def backends(running: ExitStack, tmp_path: Path) -> dict[str, GrpcBackend]:
-    return {name: running.enter_context(GrpcBackend(tmp_path, name)) for name in ("a", "b")}
+def backends(running: ExitStack) -> dict[str, GrpcBackend]:
+    return {name: running.enter_context(GrpcBackend(name)) for name in ("a", "b")}
 
 
 def grpc_instances(backends: dict[str, GrpcBackend], health: str = "passing") -> dict[str, list[str]]:

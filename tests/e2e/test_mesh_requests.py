@@ -231,7 +231,7 @@ def test_a_tcp_chain_is_redirected_under_load(
 
 def test_grpc_through_envoy_and_without_a_proxy(server: ServerProcess, tmp_path: Path, running: ExitStack) -> None:
     """One service, its canary, and a router on the method; every call that is made meanwhile succeeds."""
-    backends = {name: running.enter_context(GrpcBackend(tmp_path, name)) for name in ("v1", "v2", "admin")}
+    backends = {name: running.enter_context(GrpcBackend(name)) for name in ("v1", "v2", "admin")}
     mesh = Mesh(server)
     for service, name in (("web", "v1"), ("web", "v2"), ("admin", "admin")):
         document = {"Name": service, "Address": LOOPBACK, "Port": backends[name].port, "Meta": {"version": name}}

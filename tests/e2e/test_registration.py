@@ -247,7 +247,7 @@ def site(
     environment = {"XDS_ORDER__ENDPOINT_DRAIN_S": str(DRAIN_S), "XDS_SERVER__DRAIN_S": "0.5"}
     server = running.enter_context(ServerProcess(tmp_path, environment=environment))
     names = ("a", "b", "c", "pushed")
-    backends = {name: backend(running, tmp_path, name) for name in names}
+    backends = {name: backend(running, name) for name in names}
     site = Site(server, {name: upstream(name) for name in names}, backends, Heart(server))
     running.enter_context(site.heart.running())
     site.register("a")

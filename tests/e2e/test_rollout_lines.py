@@ -39,7 +39,7 @@ class Fleet:
         self._directory = directory
         self._running = running
         self.upstreams = {name: upstream(name) for name in (BASE, HEAD, ELSEWHERE)}
-        self.backends = {name: backend(running, directory, name) for name in (BASE, HEAD)} if has_grpc else {}
+        self.backends = {name: backend(running, name) for name in (BASE, HEAD)} if has_grpc else {}
         self.ports: dict[str, int] = {}
 
     def content(self, name: str) -> list[r.Json]:

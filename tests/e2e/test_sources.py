@@ -202,7 +202,7 @@ def test_a_grpc_client_follows_target_files(tmp_path: Path, background: Backgrou
     targets = Targets(tmp_path / "targets", random.Random(18))
     sources = {"targets": {"kind": "files", "paths": [str(targets.directory)]}}
     site = ServiceSite(tmp_path, background, running, sources, hold_window_s=0)
-    backends = {name: running.enter_context(GrpcBackend(tmp_path, name)) for name in "abcd"}
+    backends = {name: running.enter_context(GrpcBackend(name)) for name in "abcd"}
     site.server.push(
         GROUP,
         [api_listener("svc", rds("routes")), route_config("routes", route(CLUSTER, prefix="")), eds_cluster(CLUSTER)],

@@ -1,4 +1,7 @@
-"""Real gRPC clients and servers (C core) that take their configuration over xDS, each in a process of its own."""
+"""Real gRPC clients and servers (C core) that take their configuration over xDS, each in a process of its own.
+
+Backends, which take none, serve from the process of the tests.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
+from tests.support.grpc_peer import Server
 from tests.support.process import REPOSITORY, CommandChild, wait_until
 
 Json = dict[str, Any]
@@ -73,16 +78,14 @@ class GrpcClient(CommandChild):
         return last[0]
 
 
-class GrpcBackend(CommandChild):
+class GrpcBackend(Server):
     """A plain gRPC server on a free port that answers with its name."""
 
-    def __init__(self, directory: Path, name: str) -> None:
-        super().__init__(f"grpc-{name}", [sys.executable, str(PEER), "backend", name], directory)
-        self.port: int = self.read()["port"]
+    def __enter__(self) -> Self:
+        return self
 
-    def calls(self) -> int:
-        """The number of calls received."""
-        return int(self.ask(op="calls")["calls"])
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
 
 
 class XdsGrpcServer(CommandChild):

@@ -1,7 +1,7 @@
 """A gRPC client or server in a process of its own; JSON lines in and out. Needs grpc and the standard library only.
 
 ``client``: ``{"op": "call", "target", "deadline_s", "fresh"}`` -> ``{"status", "body", "details"}``.
-``backend NAME`` and ``xds-server NAME PORT``: first ``{"port"}``; then ``{"op": "calls"}`` -> ``{"calls"}``.
+``xds-server NAME PORT``: first ``{"port"}``; then ``{"op": "calls"}`` -> ``{"calls"}``.
 The method served and called is `METHOD`; its answer is the server's name.
 """
 
@@ -50,9 +50,9 @@ class Caller:
 
 
 class Server:
-    """Answers each call with its own name."""
+    """Answers each call with its own name. With ``xds`` it listens when its listener resource has arrived."""
 
-    def __init__(self, name: str, port: int, xds: bool) -> None:
+    def __init__(self, name: str, port: int = 0, xds: bool = False) -> None:
         self._name = name.encode()
         self._calls = 0
         arguments = {"xds": True} if xds else {}
@@ -71,9 +71,13 @@ class Server:
         self._calls += 1
         return self._name
 
-    def calls(self) -> dict[str, Any]:
+    def calls(self) -> int:
         """The number of calls received."""
-        return {"calls": self._calls}
+        return self._calls
+
+    def kill(self) -> None:
+        """End all calls and connections."""
+        self._server.stop(None).wait()
 
 
 Operations = dict[str, Callable[..., dict[str, Any]]]
@@ -84,9 +88,9 @@ def operations(role: str, arguments: list[str]) -> Operations:
     if role == "client":
         caller = Caller()
         return {"call": caller.call, "close": caller.close}
-    server = Server(arguments[0], int(arguments[1]) if role == "xds-server" else 0, xds=role == "xds-server")
+    server = Server(arguments[0], int(arguments[1]), xds=True)
     say({"port": server.port})
-    return {"calls": server.calls}
+    return {"calls": lambda: {"calls": server.calls()}}
 
 
 def commands() -> Iterator[dict[str, Any]]:

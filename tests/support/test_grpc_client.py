@@ -15,7 +15,7 @@ from tests.support.process import child_environment, free_port
 
 @pytest.mark.parametrize("old", [False, True])
 def test_a_call_returns_the_status_and_the_answering_server(tmp_path: Path, running: ExitStack, old: bool) -> None:
-    backend = running.enter_context(GrpcBackend(tmp_path, "a"))
+    backend = running.enter_context(GrpcBackend("a"))
     python = old_grpc_python() if old else None
     client = running.enter_context(GrpcClient(tmp_path, grpc_bootstrap(free_port()), python=python))
     assert client.call(f"127.0.0.1:{backend.port}").body == "a"
