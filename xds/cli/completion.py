@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from xds.calls import endpoints, fleet, groups, load
+from xds.cli.contexts import read_contexts
+from xds.cli.errors import CommandError
+from xds.cli.shared_options import Shared
 from xds.model.node import DEFAULT_GROUP
 from xds.model.resource_type import V3_TYPES
 
@@ -26,15 +30,11 @@ _GROUPS, _NODES = frozenset({"group", "groups"}), frozenset({"node", "nodes"})
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
     """Names of groups."""
-    from xds.calls import groups
-
     return complete_names(context, groups.groups(), "group", incomplete)
 
 
 def complete_node(context: typer.Context, incomplete: str) -> list[str]:
     """Ids of nodes."""
-    from xds.calls import fleet
-
     return complete_names(context, fleet.nodes(text=incomplete).limited(SHOWN), "id", incomplete)
 
 
@@ -66,8 +66,6 @@ def complete_subject(incomplete: str) -> list[str]:
 
 def complete_resource(context: typer.Context, incomplete: str) -> list[str]:
     """Names of the kind in the argument before: resources of the group, groups or nodes."""
-    from xds.calls import groups
-
     kind = given_value(context, "kind", "target", "type")
     if kind in _GROUPS:
         return complete_group(context, incomplete)
@@ -79,8 +77,6 @@ def complete_resource(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_held_cluster(context: typer.Context, incomplete: str) -> list[str]:
     """Clusters that the node of the command has; all reported clusters if the node is not known while completing."""
-    from xds.calls import fleet
-
     node = given_value(context, "node")
     if not node:
         return complete_reported(context, incomplete)
@@ -89,23 +85,16 @@ def complete_held_cluster(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_assignment(context: typer.Context, incomplete: str) -> list[str]:
     """Names of assignments of the group."""
-    from xds.calls import endpoints
-
     return complete_names(context, endpoints.assignments(given_group(context)), "name", incomplete)
 
 
 def complete_reported(context: typer.Context, incomplete: str) -> list[str]:
     """Clusters that proxies report load of."""
-    from xds.calls import load
-
     return complete_names(context, load.load(), "cluster", incomplete)
 
 
 def complete_context(incomplete: str) -> list[str]:
     """Names of contexts."""
-    from xds.cli.contexts import read_contexts
-    from xds.cli.errors import CommandError
-
     try:
         return _with_prefix(read_contexts().named, incomplete)
     except CommandError:
@@ -124,8 +113,6 @@ def given_group(context: typer.Context) -> str:
 
 def complete_names(context: typer.Context, call: ApiCall[Any], key: str, incomplete: str) -> list[str]:
     """The names in a list of the server: the member ``key`` of its items."""
-    from xds.cli.errors import CommandError
-
     try:
         return _with_prefix((str(item[key]) for item in _connect(context).items(call)), incomplete)
     except CommandError:
@@ -133,8 +120,6 @@ def complete_names(context: typer.Context, call: ApiCall[Any], key: str, incompl
 
 
 def _connect(context: typer.Context) -> Client:
-    from xds.cli.shared_options import Shared
-
     given: Any = context.obj
     return (given if isinstance(given, Shared) else Shared()).connect()
 

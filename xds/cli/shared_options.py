@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xds.calls.access import ADDRESS_VARIABLE
+from xds.cli.client import Client
+from xds.cli.contexts import read_contexts
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Color, Format
 from xds.cli.table import Style
@@ -47,10 +50,6 @@ class Shared:
 
     def connect(self) -> Client:
         """A client of the server named by the options, the environment or a context. Raises ``CommandError``."""
-        from xds.calls.access import ADDRESS_VARIABLE
-        from xds.cli.client import Client
-        from xds.cli.contexts import read_contexts
-
         if not self.context and (self.server or os.environ.get(ADDRESS_VARIABLE)):
             return Client(self.server, self.token_file, self.cacert, self.cert, self.key)
         chosen = read_contexts().chosen(self.context)

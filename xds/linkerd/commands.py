@@ -14,7 +14,7 @@ from xds.cli.app import Command, app, shared
 from xds.cli.arguments import parse_address
 from xds.cli.output import Format, write_document
 from xds.cli.shared_options import Shared
-from xds.cli.table import Style
+from xds.cli.table import Style, rendered
 from xds.linkerd import calls
 
 destination = typer.Typer(
@@ -118,7 +118,6 @@ def _streams(node: dict[str, Any]) -> str:
 
 
 def _answers(explanation: dict[str, Any], style: Style) -> str:
-    from xds.cli.table import rendered
     from xds.linkerd.tables import DESTINATIONS
 
     return rendered(explanation["linkerd"], DESTINATIONS, style) if explanation.get("linkerd") else ""

@@ -13,6 +13,7 @@ from xds.access.certificate import Certificate, read_pem
 from xds.calls import server
 from xds.cli.app import Command, app, shared
 from xds.cli.errors import CommandError, Exit
+from xds.cli.output import Format, write, write_document
 from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
@@ -132,8 +133,6 @@ def test(
       xds auth test --cert edge-1.pem --node-id edge-1
       xds auth test --token edge-fleet --node-id edge-1 --cluster edge --metadata NAMESPACE=shop
     """
-    from xds.cli.output import Format, write, write_document
-
     options = shared(context)
     body = question(node_id, cert, token, cluster, metadata or [], (region, zone, sub_zone))
     verdict = options.connect().run(server.test_access(body))
@@ -155,8 +154,6 @@ def whoami(context: typer.Context) -> None:
       xds whoami
       xds whoami --token-file ci.token -o json
     """
-    from xds.cli.output import Format, write, write_document
-
     options = shared(context)
     caller = options.connect().run(server.whoami())
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:

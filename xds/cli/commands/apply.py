@@ -19,8 +19,12 @@ from xds.cli.arguments import (
     TargetOption,
     WaitOption,
     YesFlag,
+    named_files,
+    parse_percent,
 )
+from xds.cli.careful_rollouts import wait_for_push
 from xds.cli.errors import CommandError, Exit
+from xds.cli.push_options import show_answer, write_options
 from xds.cli.rollout_options import Json, PushTimeoutOption, takes_rollout, wait_limit_s
 
 
@@ -62,7 +66,6 @@ def apply(
     """
     from xds.cli.apply import ApplyOptions, DryRun
     from xds.cli.apply import apply as push
-    from xds.cli.arguments import named_files, parse_percent
     from xds.cli.checks import Checks
     from xds.cli.files import read_sources
     from xds.cli.validate import check_files, show_checked
@@ -118,9 +121,6 @@ def put(
     import time
 
     from xds.cli.apply import put_resources
-    from xds.cli.arguments import named_files, parse_percent
-    from xds.cli.careful_rollouts import wait_for_push
-    from xds.cli.push_options import show_answer, write_options
 
     options, given = shared(context), named_files(files, file)
     percent = parse_percent(wait) if wait else 0.0

@@ -9,6 +9,7 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import YesFlag
+from xds.cli.push_options import confirm, write_options
 
 store = typer.Typer(
     help="Check or copy the data directory of a stopped server.", no_args_is_help=True, rich_markup_mode=None
@@ -65,7 +66,6 @@ def restore(
       xds restore xds.tar --replace
     """
     from xds.cli.backups import check_backup, restore_backup
-    from xds.cli.push_options import confirm, write_options
 
     options = shared(context)
     if check:

@@ -8,7 +8,10 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.envoy.bootstrap import BootstrapMode
+from xds.cli.output import say
+from xds.envoy.bootstrap import ADMIN_HOST, BootstrapMode
+from xds.envoy.bootstrap import bootstrap as build
+from xds.model.node import Locality
 
 # Envoy takes these from its own command line, where the bootstrap leaves them out.
 ENVOY_FLAGS = "--service-node ID --service-cluster CLUSTER --service-zone ZONE"
@@ -101,8 +104,6 @@ def bootstrap(
       xds bootstrap --mode grpc -o json > bootstrap.json
     """
     from xds.cli.bootstrap import bootstrap_options, proxy_token, with_token_file_and_probes, write_bootstrap
-    from xds.envoy.bootstrap import bootstrap as build
-    from xds.model.node import Locality
 
     options = bootstrap_options(
         *(node_id, cluster, xds_addr, mode, admin_port),
@@ -120,9 +121,6 @@ def bootstrap(
 
 def _say_next(name: str, admin_port: int, *, is_left_to_envoy: bool) -> None:
     """How to start the Envoy, and where its admin page will be."""
-    from xds.cli.output import say
-    from xds.envoy.bootstrap import ADMIN_HOST
-
     if is_left_to_envoy:
         say(f"start the proxy with `envoy -c FILE {ENVOY_FLAGS}`: without an id it is refused")
     if admin_port:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xds.cli.app import Command, app, shared
+from xds.cli.arguments import parse_address
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, to_yaml, write_document
+from xds.envoy.bootstrap import BootstrapOptions
 
 if TYPE_CHECKING:
     from xds.envoy.bootstrap import BootstrapOptions
@@ -90,8 +92,6 @@ def convert(
       xds convert envoy.yaml | xds apply -g edge -f -
       curl -s 'localhost:9901/config_dump?include_eds' | xds convert - --snapshot edge.yaml --bootstrap bootstrap.yaml
     """
-    from xds.cli.arguments import parse_address
-    from xds.envoy.bootstrap import BootstrapOptions
     from xds.settings.sections import GRPC_PORT, LOOPBACK
 
     host, port = parse_address(xds_addr) if xds_addr else (LOOPBACK, GRPC_PORT)

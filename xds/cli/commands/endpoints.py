@@ -10,8 +10,12 @@ import typer
 from xds.calls import endpoints as of_endpoints
 from xds.calls.call import ApiCall
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import GroupOption, NoEndpointFlag, StrictFlag, WatchFlag, YesFlag, etag_option
+from xds.cli.arguments import GroupOption, NoEndpointFlag, StrictFlag, WatchFlag, YesFlag, etag_option, parse_duration
+from xds.cli.commands.events import show_again
 from xds.cli.completion import complete_assignment
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import write
+from xds.cli.push_options import confirm, write_options
 
 endpoints = typer.Typer(
     help="Change the endpoints of a cluster without a push.",
@@ -56,9 +60,7 @@ def list_assignments(
       xds endpoints list
       xds endpoints list -g edge --live
     """
-    from xds.cli.commands.events import show_again
     from xds.cli.endpoints import list_text
-    from xds.cli.output import write
 
     options = shared(context)
     client, style = options.connect(), options.style()
@@ -109,7 +111,6 @@ def set_assignment(
     """
     from xds.cli.endpoints import FILE_LIMIT_BYTES
     from xds.cli.files import read_object
-    from xds.cli.push_options import write_options
 
     given = write_options("", if_match, allow_empty=allow_empty, dry_run=dry_run, strict=strict)
     drain_s = drain_time_s(drain, now)
@@ -147,7 +148,6 @@ def add(
       xds endpoints add web 10.0.1.1:8080 --locality eu/eu-b --priority 1
     """
     from xds.cli.endpoints import EndpointOptions, put_items
-    from xds.cli.push_options import write_options
 
     put = put_items(addresses, EndpointOptions(weight, health, locality, priority, hostname))
     given = write_options("", if_match, allow_empty=allow_empty, dry_run=dry_run, strict=strict)
@@ -177,8 +177,6 @@ def drain(
       xds endpoints drain web 10.0.0.3:8080
       xds endpoints drain web 10.0.0.3:8080 --for 10m
     """
-    from xds.cli.push_options import write_options
-
     given = write_options("", if_match, allow_empty=allow_empty, dry_run=dry_run, strict=strict)
     drain_s = drain_time_s(for_, now=False)
     _write(context, of_endpoints.change_endpoints(group, name, remove=addresses, drain_s=drain_s, **given))
@@ -203,8 +201,6 @@ def remove(
       xds endpoints remove web 10.0.0.3:8080
       xds endpoints remove web 10.0.0.3:8080 --now
     """
-    from xds.cli.push_options import write_options
-
     given = write_options("", if_match, allow_empty=allow_empty, dry_run=dry_run, strict=strict)
     drain_s = drain_time_s("", now)
     _write(context, of_endpoints.change_endpoints(group, name, remove=addresses, drain_s=drain_s, **given))
@@ -228,8 +224,6 @@ def delete(
     Examples:
       xds endpoints delete web -g edge
     """
-    from xds.cli.push_options import confirm, write_options
-
     if not dry_run:
         confirm(f"serve the pushed endpoints of {name} of group {group} again?", yes)
     given = write_options("", if_match, allow_empty=allow_empty, dry_run=dry_run)
@@ -246,9 +240,6 @@ def _write(context: typer.Context, call: ApiCall[Any]) -> None:
 
 def drain_time_s(text: str, now: bool) -> float | None:
     """The requested time to drain; None: the server's setting. Raises ``CommandError``."""
-    from xds.cli.arguments import parse_duration
-    from xds.cli.errors import CommandError, Exit
-
     if now and text:
         raise CommandError(Exit.USAGE, "give a time to drain or --now, not both")
     if now:

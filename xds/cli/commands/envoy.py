@@ -29,6 +29,7 @@ from xds.cli.commands.bootstrap import (
 )
 from xds.cli.errors import CommandError, Exit
 from xds.envoy.bootstrap import BootstrapMode
+from xds.model.node import Locality
 
 
 @app.command(cls=ServerCommand)
@@ -73,7 +74,6 @@ def envoy(
     from xds.cli.bootstrap import bootstrap_options, proxy_token
     from xds.cli.envoy_binary import envoy_binary
     from xds.cli.envoy_process import run_envoy
-    from xds.model.node import Locality
 
     if mode is BootstrapMode.GRPC:
         raise CommandError(Exit.USAGE, "--mode grpc: a bootstrap of a gRPC library, which Envoy does not read")

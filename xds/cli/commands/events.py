@@ -23,13 +23,13 @@ from xds.calls.call import ApiCall
 from xds.calls.fleet import LAST_EVENT_ID
 from xds.calls.server import audit as audit_call
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import GroupFilter
+from xds.cli.arguments import GroupFilter, given, parse_duration
 from xds.cli.client import Client
 from xds.cli.completion import complete_node
 from xds.cli.errors import CommandError, Exit
 from xds.cli.missing_servers import note
-from xds.cli.output import printable, say, sequence, write
-from xds.cli.table import Column, TableLayout, actor_text
+from xds.cli.output import Format, printable, say, sequence, write, write_document
+from xds.cli.table import Column, TableLayout, actor_text, write_items
 
 Json = dict[str, Any]
 
@@ -233,8 +233,6 @@ def read_history(client: Client, filters: Mapping[str, Any], until: str) -> list
 
 def _moment(text: str) -> datetime:
     """A time, or an age such as 30m. Raises ``CommandError``."""
-    from xds.cli.arguments import parse_duration
-
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -293,8 +291,6 @@ def watch(
       xds watch --since 10m --no-follow
       xds watch --kinds nack,push -g edge -o json
     """
-    from xds.cli.output import Format, write_document
-
     options = shared(context)
     start, age = since or ("" if follow else OLDEST), ""
     if start and not start.isdecimal() and not start.startswith("~"):  # of several servers
@@ -334,9 +330,6 @@ def history(
       xds history --since 2h
       xds history --since 2026-03-01T02:00:00Z --until 2026-03-01T03:00:00Z --timestamps
     """
-    from xds.cli.arguments import given
-    from xds.cli.table import write_items
-
     options = shared(context)
     changes = read_history(options.connect(), given(group=group, actor=actor, since=since), until)
     empty = f"no changes since {since}: `xds rollout history GROUP` has those of a group from the beginning"
@@ -363,9 +356,6 @@ def audit(
       xds audit --limit 20
       xds audit -g edge --no-refused -o jsonl
     """
-    from xds.cli.arguments import given
-    from xds.cli.table import write_items
-
     options = shared(context)
     filters: Json = given(group=group, actor=actor, action=action, since=since)
     if refused is not None:

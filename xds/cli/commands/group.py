@@ -17,7 +17,8 @@ from xds.cli.arguments import EmptyFlag, GroupArgument, IfMatchOption, MessageOp
 from xds.cli.client import Client, RefusedError, with_option_names
 from xds.cli.completion import complete_node_list
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import age
+from xds.cli.output import Format, age, say, write, write_document
+from xds.cli.push_options import confirm, show_answer, write_options
 from xds.cli.resources import NO_GROUPS, known_type, seconds
 from xds.cli.rollout_options import (
     HoldOption,
@@ -27,7 +28,7 @@ from xds.cli.rollout_options import (
     plan_document,
     plan_text,
 )
-from xds.cli.table import Column, TableLayout
+from xds.cli.table import Column, TableLayout, write_items
 
 Json = dict[str, Any]
 
@@ -203,8 +204,6 @@ def list_groups(context: typer.Context) -> None:
       xds group list
       xds group list --sort-by PRIORITY
     """
-    from xds.cli.table import write_items
-
     options = shared(context)
     write_items(options.connect().items(groups.groups()), SETTINGS, options.style(), NO_GROUPS)
 
@@ -219,7 +218,6 @@ def show(context: typer.Context, group: GroupArgument) -> None:
       xds group show edge -o yaml
     """
     from xds.cli.describe import fields_text
-    from xds.cli.output import Format, write, write_document
 
     options = shared(context)
     document = options.connect().run(groups.group(group))
@@ -286,9 +284,6 @@ def set_settings(
       xds group set edge --priority 20 --if-match s-1f3a9c07
       xds group set edge --rollout 1,10%,50% --rollout-hold 2m
     """
-    from xds.cli.output import Format, say, write, write_document
-    from xds.cli.push_options import write_options
-
     options = shared(context)
     plan = plan_document(
         "",
@@ -332,8 +327,6 @@ def delete(
       xds group delete canary --dry-run
       xds group delete canary
     """
-    from xds.cli.push_options import confirm, show_answer, write_options
-
     options = shared(context)
     if not dry_run:
         confirm(f"delete group {group}?", yes)

@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import TimeoutOption
+from xds.cli.arguments import TimeoutOption, parse_duration
 from xds.cli.errors import CommandError, Exit
+from xds.cli.fitting import terminal_width
 from xds.cli.output import say
+from xds.cli.table import write_items
 
 
 @app.command(cls=Command)
@@ -31,10 +33,7 @@ def check(
       xds check --wait --timeout 2m
       xds check --ready
     """
-    from xds.cli.arguments import parse_duration
-    from xds.cli.fitting import terminal_width
     from xds.cli.health import CHECKS, FAILED, WARNING, check_all, check_ready, wait_until_ready
-    from xds.cli.table import write_items
 
     options = shared(context)
     client, timeout_s = options.connect(), parse_duration(timeout)

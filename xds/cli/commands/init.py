@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import ServerCommand, app
-from xds.cli.templates import Template
+from xds.cli.templates import Template, write_template
 
 
 @app.command(cls=ServerCommand)
@@ -36,6 +36,4 @@ def init(
       xds init weighted -o split.yaml
       xds init tls -o -
     """
-    from xds.cli.templates import write_template
-
     write_template(template, output)

@@ -12,9 +12,11 @@ import typer
 from xds.calls import load as of_load
 from xds.calls.call import ApiCall
 from xds.cli.app import Command, app, shared
+from xds.cli.arguments import parse_duration
 from xds.cli.client import Client
+from xds.cli.commands.events import show_regularly
 from xds.cli.completion import complete_reported
-from xds.cli.output import Format, counted, to_json, to_yaml
+from xds.cli.output import Format, counted, say, to_json, to_yaml, write
 from xds.cli.table import Column, Style, TableLayout, rendered
 
 if TYPE_CHECKING:
@@ -205,10 +207,6 @@ def load(
       xds load web --by node --window 5m
       xds load web -w
     """
-    from xds.cli.arguments import parse_duration
-    from xds.cli.commands.events import show_regularly
-    from xds.cli.output import say, write
-
     options = shared(context)
     client, style = options.connect(), options.style()
     window_s = parse_duration(window)

@@ -9,7 +9,7 @@ import typer
 from xds.calls import server
 from xds.cli.app import Command, app, shared
 from xds.cli.errors import CommandError, Exit
-from xds.cli.table import Column, TableLayout
+from xds.cli.table import Column, TableLayout, write_items
 
 Json = dict[str, Any]
 
@@ -45,8 +45,6 @@ def members(context: typer.Context) -> None:
       xds members
       xds members -o wide
     """
-    from xds.cli.table import write_items
-
     options = shared(context)
     answer = options.connect().run(server.members())
     write_items(answer["items"], MEMBERS, options.style())

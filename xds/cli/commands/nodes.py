@@ -13,6 +13,7 @@ from xds.calls.groups import release_group
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import GroupFilter, NodeArgument, WatchFlag, given
 from xds.cli.client import Client
+from xds.cli.commands.events import show_again
 from xds.cli.completion import (
     NODE_ORDERS,
     complete_group,
@@ -26,10 +27,10 @@ from xds.cli.explanation import explain_node, explained_names, explanation_text,
 from xds.cli.lingering import until
 from xds.cli.nack_table import MERGED_NACKS, NACKS
 from xds.cli.node_table import SYNC_STYLES, nodes_layout
-from xds.cli.output import Format, counted
+from xds.cli.output import Format, counted, say, write, write_document, write_names
 from xds.cli.push_options import author
 from xds.cli.resources import known_type
-from xds.cli.table import Column, TableLayout, rendered
+from xds.cli.table import Column, TableLayout, rendered, write_items
 
 Json = dict[str, Any]
 
@@ -161,9 +162,6 @@ def nodes(
       xds nodes --order trouble --text 1.36
       xds nodes -l 'node.locality.zone == "1a"' -o wide
     """
-    from xds.cli.commands.events import show_again
-    from xds.cli.output import say, write
-
     options = shared(context)
     client, style = options.connect(), options.style()
     if line not in ("", *LINES):
@@ -210,9 +208,6 @@ def nacks(
       xds nacks -g edge --since 1h --state open
       xds nacks --each
     """
-    from xds.cli.commands.events import show_again
-    from xds.cli.output import write
-
     options = shared(context)
     client, style = options.connect(), options.style()
     query = given(group=group, node=node, type=known_type(type) if type else "", since=since, state=state)
@@ -248,9 +243,6 @@ def config(
       xds config edge-1 clusters --name 'web-*'
       xds config edge-1 --sent -o yaml
     """
-    from xds.cli.output import say
-    from xds.cli.table import write_items
-
     if sent and acked:
         raise CommandError(Exit.USAGE, "either --sent or --acked")
     options = shared(context)
@@ -296,8 +288,6 @@ def explain(
       xds explain edge-1 endpoints web
       xds explain --node-file node.json listeners
     """
-    from xds.cli.output import Format, write, write_document, write_names
-
     options = shared(context)
     client = options.connect()
     if node_file is not None:
@@ -332,8 +322,6 @@ def release(
       xds release --node edge-1
       xds release -g edge
     """
-    from xds.cli.output import Format, write, write_document
-
     options = shared(context)
     released = end_lingering(options.connect(), node, group)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:

@@ -17,8 +17,13 @@ from xds.cli.arguments import (
     WatchFlag,
     YesFlag,
 )
+from xds.cli.commands.events import show_again
+from xds.cli.commands.group import delete_group, delete_resource
 from xds.cli.completion import complete_group, complete_kind, complete_resource, complete_subject
 from xds.cli.errors import CommandError, Exit
+from xds.cli.output import Format, say, write, write_document, write_names
+from xds.cli.push_options import confirm, show_answer, write_options
+from xds.cli.resources import ListRequest, document, is_document, list_text, require_document, snapshot
 from xds.cli.rollout_options import Json, takes_rollout
 
 
@@ -44,15 +49,6 @@ def get(
       xds get cluster web -g edge -o json
       xds get snapshot -g edge
     """
-    from xds.cli.commands.events import show_again
-    from xds.cli.output import write, write_document
-    from xds.cli.resources import (
-        ListRequest,
-        document,
-        is_document,
-        list_text,
-    )
-
     options = shared(context)
     wanted = ListRequest(kind, name, group, options.show_secrets)
     client = options.connect()
@@ -87,7 +83,6 @@ def describe(
     """
     from xds.cli.describe import describe as describe_object
     from xds.cli.describe import described_text
-    from xds.cli.output import Format, write, write_document, write_names
 
     options = shared(context)
     document = describe_object(options.connect(), kind, name, group, options.show_secrets)
@@ -128,9 +123,6 @@ def delete(
       xds delete cluster old -g edge
       xds delete cluster old -g edge --canary 1,50%
     """
-    from xds.cli.commands.group import delete_group, delete_resource
-    from xds.cli.push_options import confirm, show_answer, write_options
-
     options = shared(context)
     given = write_options(message, if_match, allow_empty=allow_empty, dry_run=dry_run)
     what = f"{target} {name} of group {group}" if name else f"group {target}"
@@ -163,9 +155,6 @@ def export(
       xds export edge > edge.yaml
       xds export edge --revision 41 | xds apply -g edge -f -
     """
-    from xds.cli.output import say, write_document
-    from xds.cli.resources import require_document, snapshot
-
     options = shared(context)
     require_document(options.output)
     document = snapshot(options.connect(), group, revision, secrets=True)

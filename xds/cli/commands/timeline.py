@@ -10,7 +10,8 @@ from xds.calls import fleet
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import NodeArgument
 from xds.cli.lingering import first_names
-from xds.cli.table import Column, TableLayout
+from xds.cli.output import say, write
+from xds.cli.table import Column, TableLayout, rendered
 
 Json = dict[str, Any]
 
@@ -50,9 +51,6 @@ def timeline(context: typer.Context, node: NodeArgument) -> None:
       xds timeline edge-1
       xds timeline edge-1 -o json
     """
-    from xds.cli.output import say, write
-    from xds.cli.table import rendered
-
     options = shared(context)
     style = options.style()
     found = options.connect().run(fleet.timeline(node, limit=options.limit or None))

@@ -9,6 +9,7 @@ import typer
 from xds.cli.app import Command, app, shared
 from xds.cli.completion import complete_held_cluster, complete_node
 from xds.cli.errors import CommandError, Exit
+from xds.cli.table import write_items
 
 
 @app.command(cls=Command)
@@ -37,7 +38,6 @@ def troubleshoot(
     """
     from xds.cli.health import FAILED
     from xds.cli.path_check import STEPS, check_path
-    from xds.cli.table import write_items
 
     options = shared(context)
     steps = [step.item() for step in check_path(options.connect(), node, to)]

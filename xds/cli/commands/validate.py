@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import DescriptorsOption, FilesArgument, FilesOption, TargetOption, TimeoutOption
+from xds.cli.arguments import (
+    DescriptorsOption,
+    FilesArgument,
+    FilesOption,
+    TargetOption,
+    TimeoutOption,
+    named_files,
+    parse_duration,
+)
 from xds.cli.errors import CommandError, Exit
 
 
@@ -51,7 +59,6 @@ def validate(
       xds validate -f edge.yaml --policy web-policy.yaml
       xds validate -f edge.yaml --bootstrap envoy.yaml
     """
-    from xds.cli.arguments import named_files, parse_duration
     from xds.cli.checks import Checks
     from xds.cli.envoy_binary import envoy_binary
     from xds.cli.validate import SEVERITIES, check_files, show_findings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from xds.cli.app import Command, app, shared
+from xds.cli.output import Format, write, write_document
 
 
 @app.command(cls=Command)
@@ -17,7 +18,6 @@ def version(context: typer.Context) -> None:
       xds version -o json
     """
     from xds.cli.health import versions
-    from xds.cli.output import Format, write, write_document
 
     known_versions = versions(shared(context).connect())
     if shared(context).output in {Format.JSON, Format.YAML, Format.JSONL}:
