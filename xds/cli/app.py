@@ -138,6 +138,13 @@ app = typer.Typer(
 )
 
 
+def command_family(name: str, help: str) -> typer.Typer:
+    """A new command that has commands of its own."""
+    family = typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
+    app.add_typer(family, name=name)
+    return family
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         from xds.version import __version__

@@ -14,7 +14,7 @@ from xds.cli.careful_rollouts import wait_for_push
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import GroupInput, read_sources, with_file_places, with_places
-from xds.cli.output import Format, counted, say, write, write_document
+from xds.cli.output import Format, counted, say, write_answer
 from xds.cli.push_options import confirm, precondition, print_rest, summary, write_options
 
 Json = dict[str, Any]
@@ -58,7 +58,8 @@ def apply(client: Client, sources: list[GroupInput], options: ApplyOptions) -> N
     pruned = _groups_to_prune(client, sources, options) if options.prune else []
     answers = [_push(client, sources[0], options)] if len(sources) == 1 else _push_all(client, sources, options)
     answers += [_delete(client, group, options) for group in pruned]
-    _show(answers, options.format)
+    names, shown = [answer["group"] for answer in answers], answers[0] if len(answers) == 1 else answers
+    write_answer(options.format, shown, lambda: "".join(f"{summary(answer)}\n" for answer in answers), names)
     for answer in answers:
         print_rest(answer)
     if options.wait_percent and not options.dry_run:
@@ -78,15 +79,6 @@ def _wait(client: Client, answers: Sequence[Json], options: ApplyOptions) -> Non
             without_nodes.append(error)
     if without_nodes:
         raise CommandError(Exit.NO_NODE, "\n".join(map(str, without_nodes)))
-
-
-def _show(answers: Sequence[Json], format: Format) -> None:
-    if format in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(answers[0] if len(answers) == 1 else answers, format)
-    elif format is Format.NAME:
-        write("".join(f"{answer['group']}\n" for answer in answers))
-    else:
-        write("".join(f"{summary(answer)}\n" for answer in answers))
 
 
 def _push(client: Client, source: GroupInput, options: ApplyOptions) -> Json:
@@ -155,16 +147,6 @@ def _precondition(client: Client, group: str, if_match: str, create: bool) -> di
     if if_match and if_match != "0":
         given = precondition(if_match)
         return {"if_match": given if isinstance(given, str) else f"r{given}"}
-    if if_match or (create and not _exists(client, group)):
+    if if_match or (create and not (client.find(groups.group(group)) or {}).get("revision")):
         return {"if_none_match": "*"}
     return {"if_match": "*"}
-
-
-def _exists(client: Client, group: str) -> bool:
-    """Whether the group has a snapshot."""
-    try:
-        return bool(client.run(groups.group(group))["revision"])
-    except CommandError as error:
-        if error.code is not Exit.NOT_FOUND:
-            raise
-        return False

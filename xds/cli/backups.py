@@ -19,7 +19,7 @@ from xds.backup.backups import copy_store, examine_directory, is_database, rotat
 from xds.calls import server
 from xds.cli.client import Client, RefusedError, finding_line
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Format, counted, say, write, write_document
+from xds.cli.output import Format, counted, say, write_answer
 from xds.cli.private_file import private_file
 from xds.model.errors import ConflictError, ValidationError
 from xds.store.base import StoreError
@@ -54,11 +54,8 @@ def check_backup(source: Path, format: Format | None) -> None:
     with _open_file(source) as file:
         checked = _check_archive(file, str(source))
     problems = archive.why_not_restorable(checked)
-    _show(
-        {"archive": str(source), "restorable": not problems, **checked.counts},
-        f"{source}: {_counts_text(checked)}",
-        format,
-    )
+    document = {"archive": str(source), "restorable": not problems, **checked.counts}
+    write_answer(format, document, lambda: f"{source}: {_counts_text(checked)}\n")
     for problem in problems:
         say(f"warning: {problem.detail}")
 
@@ -79,7 +76,7 @@ def restore_backup(client: Client, source: Path, options: Json, format: Format |
         when = "are applied again now" if result["restored"] else "will be applied over it"
         say(f"the files of the watched directory {when}: groups {', '.join(result['watched'])}")
     counts = f"{counted(result['groups'], 'group')}, {counted(result['revisions'], 'revision')}"
-    _show(result, f"{done}: {counts}, as of {result['time']}", format)
+    write_answer(format, result, lambda: f"{done}: {counts}, as of {result['time']}\n")
 
 
 def check_store(data_dir: Path, format: Format | None) -> None:
@@ -130,14 +127,7 @@ def _show_result(examination: Examination, format: Format | None) -> None:
     groups = [f"group {name}: {result}" for name, result in examination.groups.items()]
     lines = [*(f"damaged: {finding}" for finding in examination.findings), *groups]
     document = {"sound": not examination.findings, "findings": examination.findings, "groups": examination.groups}
-    _show(document, "\n".join(lines) or "the store is empty", format)
-
-
-def _show(document: Json, text: str, format: Format | None) -> None:
-    if format in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(document, format)
-    else:
-        write(f"{text}\n")
+    write_answer(format, document, lambda: "".join(f"{line}\n" for line in lines or ["the store is empty"]))
 
 
 def _check_archive(file: IO[bytes], name: str) -> CheckedArchive:

@@ -105,6 +105,15 @@ class Client:
         note(f"{call.method} {call.path} {page}", missing_servers(document))
         return document
 
+    def find(self, call: ApiCall[Any]) -> Json | None:
+        """As ``run``; None if what is asked for does not exist."""
+        try:
+            return self.run(call)
+        except RefusedError as error:
+            if error.code is not Exit.NOT_FOUND:
+                raise
+        return None
+
     def fetch(self, call: ApiCall[Any], page: str = "") -> Answer:
         """Send one call; ``page`` is the token of a page. Raises as ``run``."""
         return self._fetch(self._sender, call, page)

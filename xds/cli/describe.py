@@ -10,7 +10,6 @@ from xds.calls import fleet, groups
 from xds.calls.server import watched_directory
 from xds.cli.careful_rollouts import is_told, rollout_line
 from xds.cli.client import Client, document_of
-from xds.cli.errors import CommandError, Exit
 from xds.cli.health import DAY_S, EXPIRY_DAYS, expiry, refused_line, seconds_left
 from xds.cli.lingering import LINGERING, held_text
 from xds.cli.nack_table import NACKS
@@ -95,30 +94,9 @@ def _group(client: Client, group: str) -> Json:
         "rollout": client.run(groups.rollout(group)),
         "revisions": list(islice(client.items(groups.history(group).limited(SHOWN)), SHOWN)),
         "nacks": list(islice(client.items(fleet.nacks(group=group, state="open")), SHOWN)),
-        "watch_refused": _watch_refused(client, group),
-        "certificates": _certificates(client, group),
+        "watch_refused": client.run(watched_directory(group=group))["refused"],
+        "certificates": list(islice(client.items(fleet.certificates(group=group)), SHOWN)),
     }
-
-
-def _certificates(client: Client, group: str) -> list[Json]:
-    """The certificates in the resources of a group, those that expire first at the top. Raises ``CommandError``."""
-    try:
-        return list(islice(client.items(fleet.certificates(group=group)), SHOWN))
-    except CommandError as error:
-        if error.code is not Exit.NOT_FOUND:  # an older server has no /certificates
-            raise
-        return []
-
-
-def _watch_refused(client: Client, group: str) -> list[Json]:
-    """The files of the group's watched directory that cannot be applied. Raises ``CommandError``."""
-    try:
-        refused: list[Json] = client.run(watched_directory(group=group))["refused"]
-    except CommandError as error:
-        if error.code is not Exit.NOT_FOUND:  # an older server has no /watch
-            raise
-        return []
-    return refused
 
 
 def _node(client: Client, node: str) -> Json:

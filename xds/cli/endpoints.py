@@ -10,7 +10,7 @@ from xds.calls import endpoints
 from xds.cli.arguments import given
 from xds.cli.client import Client, group_option
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Format, say, write, write_document
+from xds.cli.output import DOCUMENTS, Format, say, write, write_document
 from xds.cli.push_options import print_warnings
 from xds.cli.table import Column, Style, TableLayout, locality_text, rendered
 
@@ -82,7 +82,7 @@ def list_text(client: Client, group: str, live: bool, style: Style) -> str:
 
 def show(item: Json, style: Style, format: Format | None) -> None:
     """Print one assignment: its endpoints, with its owner and warnings as messages; or the whole item."""
-    if format in {Format.JSON, Format.YAML, Format.JSONL}:
+    if format in DOCUMENTS:
         write_document(item, format)
     else:
         command = f"xds endpoints add {item['name']} ADDRESS{group_option(item['group'])}"

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from secrets import token_hex
@@ -33,6 +33,9 @@ class Format(StrEnum):
     YAML = "yaml"
     NAME = "name"
     JSONL = "jsonl"
+
+
+DOCUMENTS = frozenset({Format.JSON, Format.YAML, Format.JSONL})
 
 
 class Color(StrEnum):
@@ -114,6 +117,18 @@ def write(text: str) -> None:
 def write_document(document: object, format: Format) -> None:
     """A value as JSON or YAML."""
     write(to_json(document, format) if format in {Format.JSON, Format.JSONL} else to_yaml(document))
+
+
+def write_answer(
+    format: Format | None, document: object, text: Callable[[], str], names: Iterable[str] | None = None
+) -> None:
+    """An answer in the format that was asked for: the document, its ``names``, or else the text."""
+    if format in DOCUMENTS:
+        write_document(document, format)
+    elif format is Format.NAME and names is not None:
+        write_names(names)
+    else:
+        write(text())
 
 
 def to_json(document: object, format: Format = Format.JSON) -> str:

@@ -12,8 +12,7 @@ from typing import Any
 
 from xds.calls import fleet
 from xds.calls import load as of_load
-from xds.cli.client import Client, RefusedError
-from xds.cli.errors import CommandError, Exit
+from xds.cli.client import Client
 from xds.cli.health import (
     DAY_S,
     EXPIRY_DAYS,
@@ -52,18 +51,9 @@ NAMED = 3
 LOAD_SERVICE = "LRS"  # as streams of nodes name it
 
 
-@dataclass(frozen=True, slots=True)
-class PathStep:
-    """One step: ``state`` is ok, warning or failed; ``next`` is a command that tells more, empty if none is needed."""
-
-    step: str
-    state: str
-    detail: str
-    next: str = ""
-
-    def item(self) -> Json:
-        """The step as a row."""
-        return {"step": self.step, "state": self.state, "detail": self.detail, "next": self.next}
+def _step(step: str, state: str, detail: str, next: str = "") -> Json:
+    """A row: ``state`` is ok, warning or failed; ``next`` is a command that tells more, empty if none is needed."""
+    return {"step": step, "state": state, "detail": detail, "next": next}
 
 
 @dataclass(slots=True)
@@ -100,12 +90,12 @@ def _back(came_from: Mapping[Key, Key | None], key: Key | None) -> Iterator[Key]
     yield from reversed(path)
 
 
-def check_path(client: Client, node_id: str, cluster: str) -> Iterator[PathStep]:
+def check_path(client: Client, node_id: str, cluster: str) -> Iterator[Json]:
     """The steps in the order of a request. Stops at a node that is not connected. Raises ``CommandError``."""
-    node = _node(client, node_id)
+    node = client.find(fleet.node(node_id))
     if node is None or not node["connected"]:
         state = "disconnected" if node is not None else "unknown"
-        yield PathStep("node", FAILED, f"{node_id} is {state}", "xds nodes")
+        yield _step("node", FAILED, f"{node_id} is {state}", "xds nodes")
         return
     yield _node_step(node)
     content = read_content(client, node_id)
@@ -113,21 +103,11 @@ def check_path(client: Client, node_id: str, cluster: str) -> Iterator[PathStep]
     path = content.path_to(target)
     yield _listener_step(content, node, path, target)
     yield from _route_steps(content, node, path, target)
-    step = _cluster_step(content, node, target)
-    yield step
+    yield _cluster_step(content, node, target)
     if target in content.documents:
         yield _endpoint_step(content, node, content.documents[target])
         yield _certificate_step(client, content, node, [*path, target])
     yield _load_step(client, node, cluster)
-
-
-def _node(client: Client, node_id: str) -> Json | None:
-    try:
-        return client.run(fleet.node(node_id))
-    except RefusedError as error:
-        if error.code is not Exit.NOT_FOUND:
-            raise
-        return None
 
 
 def read_content(client: Client, node_id: str) -> NodeContent:
@@ -164,30 +144,30 @@ def _without_redacted(value: Any) -> Any:
     return [_without_redacted(each) for each in value] if isinstance(value, list) else value
 
 
-def _node_step(node: Json) -> PathStep:
+def _node_step(node: Json) -> Json:
     nacked = sorted(alias for alias, state in node["types"].items() if state["state"] == "nacked")
     pending = sorted(alias for alias, state in node["types"].items() if state["state"] == "pending")
     group = node["group"] or "no group"
     if not node["group"]:
-        return PathStep("node", FAILED, "no group matches it", f"xds explain {node['id']}")
+        return _step("node", FAILED, "no group matches it", f"xds explain {node['id']}")
     if nacked:
         detail = f"{group}; it rejects {', '.join(nacked)} and keeps earlier versions"
-        return PathStep("node", WARNING, detail, f"xds nacks --node {node['id']} --state open")
+        return _step("node", WARNING, detail, f"xds nacks --node {node['id']} --state open")
     if pending:
-        return PathStep(
+        return _step(
             "node", WARNING, f"{group}; not ACKed yet: {', '.join(pending)}", f"xds describe node {node['id']}"
         )
-    return PathStep("node", OK, f"connected, group {group}, in sync")
+    return _step("node", OK, f"connected, group {group}, in sync")
 
 
-def _listener_step(content: NodeContent, node: Json, path: list[Key], target: Key) -> PathStep:
+def _listener_step(content: NodeContent, node: Json, path: list[Key], target: Key) -> Json:
     listeners = [name for type_url, name in content.documents if type_url == LISTENER]
     if path:
         listener = content.documents[path[0]]
-        return PathStep("listener", OK, f"{path[0][1]}{_address_text(listener)} leads to {target[1]}")
+        return _step("listener", OK, f"{path[0][1]}{_address_text(listener)} leads to {target[1]}")
     if not listeners:
-        return PathStep("listener", FAILED, "it holds no listener", f"xds explain {node['id']} listeners")
-    return PathStep(
+        return _step("listener", FAILED, "it holds no listener", f"xds explain {node['id']} listeners")
+    return _step(
         "listener",
         FAILED,
         f"none of its {len(listeners)} listeners leads to {target[1]}",
@@ -200,52 +180,52 @@ def _address_text(listener: Json) -> str:
     return f" ({address['address']}:{address.get('port_value', '')})" if "address" in address else ""
 
 
-def _route_steps(content: NodeContent, node: Json, path: list[Key], target: Key) -> Iterator[PathStep]:
+def _route_steps(content: NodeContent, node: Json, path: list[Key], target: Key) -> Iterator[Json]:
     if path:
         between = [f"{alias_of(url)}/{name}" for url, name in path[1:-1]]
         detail = " -> ".join(between) if between else "the listener names the cluster itself"
-        yield PathStep("route", OK, detail)
+        yield _step("route", OK, detail)
         return
     users = [key for key in content.users(target) if key[0] != LISTENER]
     if not users:
         describe, explain = f"xds describe cluster {target[1]} -g {node['group']}", f"xds explain {node['id']} routes"
         detail = f"no route that it holds names {target[1]}"
-        yield PathStep("route", FAILED, detail, describe if node["group"] else explain)
+        yield _step("route", FAILED, detail, describe if node["group"] else explain)
         return
     names = ", ".join(f"{alias_of(url)}/{name}" for url, name in users[:NAMED])
-    yield PathStep(
+    yield _step(
         "route", FAILED, f"{names} names it, but no listener refers to that", f"xds config {node['id']} listeners"
     )
 
 
-def _cluster_step(content: NodeContent, node: Json, target: Key) -> PathStep:
+def _cluster_step(content: NodeContent, node: Json, target: Key) -> Json:
     state = content.states.get(target, "")
     explain = f"xds explain {node['id']} clusters {target[1]}"
     if target not in content.documents:
-        return PathStep("cluster", FAILED, f"it does not hold {target[1]}", explain)
+        return _step("cluster", FAILED, f"it does not hold {target[1]}", explain)
     if state == "nacked":
-        return PathStep("cluster", WARNING, "it rejects the current version, and keeps an earlier one", explain)
+        return _step("cluster", WARNING, "it rejects the current version, and keeps an earlier one", explain)
     kind = content.documents[target].get("type", "")
-    return PathStep("cluster", OK, f"{target[1]}{f', {kind}' if isinstance(kind, str) and kind else ''}")
+    return _step("cluster", OK, f"{target[1]}{f', {kind}' if isinstance(kind, str) and kind else ''}")
 
 
-def _endpoint_step(content: NodeContent, node: Json, cluster: Json) -> PathStep:
+def _endpoint_step(content: NodeContent, node: Json, cluster: Json) -> Json:
     name = str(cluster.get("eds_cluster_config", {}).get("service_name") or cluster.get("name", ""))
     ask = f"xds explain {node['id']} endpoints {name}"
     if cluster.get("type") != "EDS":
         counts = _count_by_health(cluster.get("load_assignment", {}))
         if cluster.get("type") in {"STRICT_DNS", "LOGICAL_DNS"}:
-            return PathStep("endpoints", OK, f"{sum(counts.values())} names, which the proxy resolves itself")
+            return _step("endpoints", OK, f"{sum(counts.values())} names, which the proxy resolves itself")
     elif (ENDPOINT, name) not in content.documents:
-        return PathStep("endpoints", FAILED, f"it holds no assignment named {name}", ask)
+        return _step("endpoints", FAILED, f"it holds no assignment named {name}", ask)
     else:
         counts = _count_by_health(content.documents[ENDPOINT, name])
     healthy = sum(count for health, count in counts.items() if health in HEALTHY)
     shown = ", ".join(f"{count} {_health(health)}" for health, count in sorted(counts.items()))
     if not healthy:
-        return PathStep("endpoints", FAILED, f"none takes requests{f': {shown}' if shown else ''}", ask)
+        return _step("endpoints", FAILED, f"none takes requests{f': {shown}' if shown else ''}", ask)
     state = OK if healthy == sum(counts.values()) else WARNING
-    return PathStep(
+    return _step(
         "endpoints", state, f"{healthy} of {sum(counts.values())} take requests" if state == WARNING else shown
     )
 
@@ -261,12 +241,12 @@ def _count_by_health(assignment: Json) -> Counter[str]:
     return Counter(str(endpoint.get("health_status", "UNKNOWN")) for endpoint in each)
 
 
-def _certificate_step(client: Client, content: NodeContent, node: Json, path: list[Key]) -> PathStep:
+def _certificate_step(client: Client, content: NodeContent, node: Json, path: list[Key]) -> Json:
     wanted = {used for key in path for used in content.references.get(key, ()) if used[0] == SECRET}
     missing = sorted(name for key in wanted if (name := key[1]) and key not in content.documents)
     if missing:
         names_text = ", ".join(missing[:NAMED])
-        return PathStep(
+        return _step(
             "certificates",
             FAILED,
             f"secrets that it lacks: {names_text}",
@@ -279,22 +259,19 @@ def _certificate_step(client: Client, content: NodeContent, node: Json, path: li
     describe = f"xds describe group {node['group']}"
     if soon:
         state = FAILED if any(seconds_left(item) <= 0 for item in soon) else WARNING
-        return PathStep("certificates", state, "; ".join(map(certificate_line, soon[:NAMED])), describe)
+        return _step("certificates", state, "; ".join(map(certificate_line, soon[:NAMED])), describe)
     if not used and not wanted:
-        return PathStep("certificates", OK, "none on this path")
-    return PathStep("certificates", OK, f"{len(wanted)} secrets present; {len(used)} certificates, none expires soon")
+        return _step("certificates", OK, "none on this path")
+    return _step("certificates", OK, f"{len(wanted)} secrets present; {len(used)} certificates, none expires soon")
 
 
-def _load_step(client: Client, node: Json, cluster: str) -> PathStep:
+def _load_step(client: Client, node: Json, cluster: str) -> Json:
     show = f"xds load {cluster} --by node"
-    try:
-        load = client.run(of_load.cluster_load(cluster, by="node", window_s=WINDOW_S))
-    except CommandError as error:
-        if error.code is not Exit.NOT_FOUND:
-            raise
+    load = client.find(of_load.cluster_load(cluster, by="node", window_s=WINDOW_S))
+    if load is None:
         if any(stream["service"] == LOAD_SERVICE for stream in node["streams"]):
-            return PathStep("load", WARNING, f"it reports load, but none of {cluster} yet", "xds load")
-        return PathStep("load", WARNING, "no load reports: does its bootstrap have load_stats_config?", "xds load")
+            return _step("load", WARNING, f"it reports load, but none of {cluster} yet", "xds load")
+        return _step("load", WARNING, "no load reports: does its bootstrap have load_stats_config?", "xds load")
     own_row = next((row for row in load.get("reporters", ()) if row.get("node") == node["id"]), None)
     if own_row is not None:
         attempts, ratio, whose = own_row["successes"] + own_row["errors"], own_row["error_ratio"], "of this node"
@@ -303,6 +280,6 @@ def _load_step(client: Client, node: Json, cluster: str) -> PathStep:
         attempts, ratio, whose = load["attempts"], load["failed_ratio"], "of all nodes"
         span = f"the last {WINDOW_S} s"
     if not attempts:
-        return PathStep("load", WARNING, f"no requests {whose} in {span}", show)
+        return _step("load", WARNING, f"no requests {whose} in {span}", show)
     state = FAILED if ratio >= FAILING_FROM else WARNING if ratio > 0 else OK
-    return PathStep("load", state, f"{ratio:.0%} of {attempts:.0f} requests {whose} fail", show if state != OK else "")
+    return _step("load", state, f"{ratio:.0%} of {attempts:.0f} requests {whose} fail", show if state != OK else "")

@@ -10,7 +10,7 @@ from typing import Any
 
 from xds.cli.client import finding_line
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Format, counted, printable, say, write, write_document
+from xds.cli.output import Format, counted, printable, say, write_answer
 
 Json = dict[str, Any]
 
@@ -131,8 +131,5 @@ def print_warnings(warnings: Iterable[Json]) -> None:
 
 def show_answer(answer: Json, format: Format | None) -> None:
     """Write the answer to one push in the given format, and print its warnings."""
-    if format in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(answer, format)
-    else:
-        write(f"{answer['group'] if format is Format.NAME else summary(answer)}\n")
+    write_answer(format, answer, lambda: f"{summary(answer)}\n", [answer["group"]])
     print_rest(answer)

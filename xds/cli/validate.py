@@ -9,20 +9,24 @@ from dataclasses import asdict, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from xds.cli.additions import ADDITIONS
 from xds.cli.checks import Checked, Checks, Text
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
-from xds.cli.files import files_by_group, read_bytes, shown_name, with_excerpt
-from xds.cli.output import Format, counted, print_error, say, write, write_document
+from xds.cli.files import files_by_group, read_bytes, read_object, shown_name, with_excerpt
+from xds.cli.output import Format, counted, print_error, say, write, write_answer, write_document
 from xds.cli.resources import list_resources
-
-if TYPE_CHECKING:
-    from xds.model.errors import Violation
-    from xds.model.resource import Resource
-
+from xds.codec.crosscheck import check_references, check_unique
+from xds.codec.document import parse_document
+from xds.codec.findings import Findings
+from xds.codec.positions import locate, other_resource, with_other
+from xds.codec.resources import ResourceDecoder
+from xds.codec.schema import add_descriptor_sets
+from xds.codec.source_fit import check_bootstrap
+from xds.model.errors import ValidationError, Violation, XdsError
+from xds.model.resource import Resource
+from xds.model.resource_type import type_url_of
 
 SEVERITIES = ("warning", "error")
 BOOTSTRAP_LIMIT_BYTES = 64 << 20
@@ -54,11 +58,9 @@ def show_checked(results: Sequence[Checked], format: Format | None, threshold: s
         print_error(finding_text(finding))
     _raise_for_findings(results, findings, threshold, is_quiet=True)
     shown = [{"group": checked.group, "resources": len(checked.resources), "dry_run": True} for checked in results]
-    if format in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(shown[0] if len(shown) == 1 else shown, format)
-    else:
-        counts = ((checked.group, counted(len(checked.resources), "resource")) for checked in results)
-        write("".join(f"group {group}: {count}, valid\n" for group, count in counts))
+    counts = ((checked.group, counted(len(checked.resources), "resource")) for checked in results)
+    text = "".join(f"group {group}: {count}, valid\n" for group, count in counts)
+    write_answer(format, shown[0] if len(shown) == 1 else shown, lambda: text)
 
 
 def finding_text(finding: Violation) -> str:
@@ -92,9 +94,6 @@ def _check(group: str, files: Sequence[Path], checks: Checks) -> Checked:
 
 
 def _read(file: Path, checked: Checked) -> None:
-    from xds.codec.resources import ResourceDecoder
-    from xds.model.errors import ValidationError
-
     text = Text(shown_name(file), read_bytes(file), len(checked.resources))
     try:
         pushed = ResourceDecoder().document(text.body, source=text.name)
@@ -108,9 +107,6 @@ def _read(file: Path, checked: Checked) -> None:
 
 def _set_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
     """Findings about all files together: duplicates, references, removals, and those of Envoy."""
-    from xds.codec.crosscheck import check_references, check_unique
-    from xds.codec.findings import Findings
-
     findings = Findings()
     check_unique(dict(enumerate(checked.resources)), findings)
     yield from findings.violations
@@ -125,9 +121,6 @@ def _set_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
 
 def _bootstrap_findings(resources: Sequence[Resource], files: Iterable[Path]) -> Iterator[Violation]:
     """Config sources that do not fit the bootstraps in these files. Raises ``CommandError``."""
-    from xds.cli.files import read_object
-    from xds.codec.source_fit import check_bootstrap
-
     for file in files:
         document = read_object(file, "a bootstrap", BOOTSTRAP_LIMIT_BYTES)
         for finding in check_bootstrap(resources, document):
@@ -136,8 +129,6 @@ def _bootstrap_findings(resources: Sequence[Resource], files: Iterable[Path]) ->
 
 def _removed(checked: Checked, client: Client) -> set[tuple[str, str]]:
     """The resources of the group on the server that the files lack. A push would remove them."""
-    from xds.model.resource_type import type_url_of
-
     try:
         items = list(list_resources(client, checked.group))
     except RefusedError as error:
@@ -161,9 +152,6 @@ def add_descriptors(files: Sequence[Path]) -> None:
     """Add the user's message types. Raises ``CommandError``."""
     if not files:
         return
-    from xds.codec.schema import add_descriptor_sets
-    from xds.model.errors import XdsError
-
     try:
         add_descriptor_sets(files)
     except XdsError as error:
@@ -177,9 +165,6 @@ def with_source(finding: Violation, name: str) -> Violation:
 
 def _with_places(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterator[Violation]:
     """Findings about the whole set, each with its place in a file if it has one."""
-    from xds.codec.document import parse_document
-    from xds.codec.positions import locate
-
     findings = [_with_other(finding, texts) for finding in findings]
     firsts = [text.first for text in texts]
     owners = [bisect_right(firsts, finding.index) - 1 for finding in findings]
@@ -196,10 +181,6 @@ def _with_places(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterat
 
 def _with_other(finding: Violation, texts: Sequence[Text]) -> Violation:
     """The finding with the place of the other resource that its hint names."""
-    from xds.codec.document import parse_document
-    from xds.codec.positions import locate, other_resource, with_other
-    from xds.model.errors import Violation
-
     other = other_resource(finding.hint)
     text = next((one for one in reversed(texts) if other is not None and one.first <= other), None)
     if other is None or text is None:

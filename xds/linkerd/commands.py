@@ -10,17 +10,14 @@ import typer
 
 from xds.calls.server import config
 from xds.cli.additions import ADDITIONS, ExplanationPart
-from xds.cli.app import Command, app, shared
+from xds.cli.app import Command, command_family, shared
 from xds.cli.arguments import parse_address
 from xds.cli.output import Format, write_document
 from xds.cli.shared_options import Shared
 from xds.cli.table import Style, rendered
 from xds.linkerd import calls
 
-destination = typer.Typer(
-    help="Request destinations as a Linkerd proxy does.", no_args_is_help=True, rich_markup_mode=None
-)
-app.add_typer(destination, name="destination")
+destination = command_family("destination", "Request destinations as a Linkerd proxy does.")
 
 Authority = Annotated[str, typer.Argument(help="Name or address, with a port: web.default.svc.cluster.local:80.")]
 Token = Annotated[str, typer.Option("--token", help='Context token, such as {"ns": "shop"}.', metavar="JSON")]

@@ -11,9 +11,9 @@ import typer
 
 from xds.access.certificate import Certificate, read_pem
 from xds.calls import server
-from xds.cli.app import Command, app, shared
+from xds.cli.app import Command, app, command_family, shared
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Format, write, write_document
+from xds.cli.output import write_answer
 from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
@@ -30,11 +30,7 @@ RULES = TableLayout(
     ),
 )
 
-auth = typer.Typer(
-    help="Test which principal may be which node; show your own.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+auth = command_family("auth", "Test which principal may be which node; show your own.")
 
 
 def question(
@@ -103,9 +99,6 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-app.add_typer(auth, name="auth")
-
-
 @auth.command(cls=Command)
 def test(
     context: typer.Context,
@@ -136,10 +129,7 @@ def test(
     options = shared(context)
     body = question(node_id, cert, token, cluster, metadata or [], (region, zone, sub_zone))
     verdict = options.connect().run(server.test_access(body))
-    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(verdict, options.document_format())
-    else:
-        write(verdict_text(verdict, options.style()))
+    write_answer(options.output, verdict, lambda: verdict_text(verdict, options.style()))
     if not verdict["allowed"]:
         raise CommandError(Exit.NEGATIVE, verdict["reason"])
 
@@ -156,7 +146,4 @@ def whoami(context: typer.Context) -> None:
     """
     options = shared(context)
     caller = options.connect().run(server.whoami())
-    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(caller, options.document_format())
-    else:
-        write(f"{caller['name']}\n" if options.output is Format.NAME else caller_text(caller))
+    write_answer(options.output, caller, lambda: caller_text(caller), [caller["name"]])

@@ -66,9 +66,7 @@ def apply(
     """
     from xds.cli.apply import ApplyOptions, DryRun
     from xds.cli.apply import apply as push
-    from xds.cli.checks import Checks
     from xds.cli.files import read_sources
-    from xds.cli.validate import check_files, show_checked
 
     options, given = shared(context), named_files(files, file)
     if dry_run not in set(DryRun):
@@ -88,6 +86,9 @@ def apply(
         rollout=rollout,
     )
     if wanted.dry_run is DryRun.CLIENT:
+        from xds.cli.checks import Checks
+        from xds.cli.validate import check_files, show_checked
+
         show_checked(check_files(given, group, Checks()), options.output, "warning" if strict else "error")
     else:
         push(options.connect(), read_sources(given, group), wanted)

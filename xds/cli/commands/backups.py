@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
-from xds.cli.app import Command, app, shared
+from xds.cli.app import Command, app, command_family, shared
 from xds.cli.arguments import YesFlag
 from xds.cli.push_options import confirm, write_options
 
-store = typer.Typer(
-    help="Check or copy the data directory of a stopped server.", no_args_is_help=True, rich_markup_mode=None
-)
+store = command_family("store", "Check or copy the data directory of a stopped server.")
 
 DataOption = Annotated[Path, typer.Option(help="The data directory of the server.")]
 
@@ -75,9 +73,6 @@ def restore(
         confirm("replace all groups, settings and policies of the server?", yes)
     given = write_options(replace=replace, dry_run=dry_run)
     restore_backup(options.connect(), file, given, options.output)
-
-
-app.add_typer(store, name="store")
 
 
 @store.command("check", cls=Command)

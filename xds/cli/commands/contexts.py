@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from xds.cli.app import Command, app, shared
+from xds.cli.app import Command, command_family, shared
 from xds.cli.completion import complete_context
 from xds.cli.contexts import NAME_CHARACTERS, Contexts, ServerContext, read_contexts, write_contexts
 from xds.cli.errors import CommandError, Exit
@@ -18,11 +18,7 @@ from xds.cli.table import Column, TableLayout, write_items
 
 Json = dict[str, Any]
 
-context = typer.Typer(
-    help="Name the servers that you work with, and switch.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+context = command_family("context", "Name the servers that you work with, and switch.")
 
 NameArgument = Annotated[str, typer.Argument(help="The context.", metavar="NAME", autocompletion=complete_context)]
 
@@ -46,9 +42,7 @@ def list_contexts(context: typer.Context) -> None:
     """List the contexts; the current one has a star."""
     contexts = read_contexts()
     items: list[Json] = [
-        {"name": name, "current": name == contexts.current, "server": each.server, "token_file": each.token_file}
-        | {"cacert": each.cacert, "cert": each.cert, "key": each.key}
-        for name, each in contexts.named.items()
+        {"name": name, "current": name == contexts.current, **asdict(each)} for name, each in contexts.named.items()
     ]
     write_items(items, CONTEXTS, shared(context).style(), NO_CONTEXTS)
 
@@ -96,6 +90,3 @@ def delete_context(name: NameArgument) -> None:
     rest = {each: value for each, value in contexts.named.items() if each != name}
     write_contexts(Contexts(rest, "" if contexts.current == name else contexts.current))
     say(f"context {name} is deleted")
-
-
-app.add_typer(context, name="context")

@@ -19,7 +19,7 @@ from xds.cli.app import Command, app, shared
 from xds.cli.arguments import DescriptorsOption, GroupFilter
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Format, is_colored, paint, say, to_yaml, write, write_document
+from xds.cli.output import DOCUMENTS, Format, is_colored, paint, say, to_yaml, write, write_document
 from xds.cli.resources import snapshot
 from xds.cli.shared_options import Shared
 
@@ -108,7 +108,7 @@ def _with_secrets(read: Callable[[bool], T]) -> T:
 
 def show_differences(differences: Sequence[Difference], options: Shared) -> None:
     """Print the differences. Raises ``CommandError`` with exit 1 if there are any."""
-    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+    if options.output in DOCUMENTS:
         shown = [_document(difference, options.show_secrets) for difference in differences]
         write_document(shown[0] if len(shown) == 1 else shown, options.document_format())
     elif options.output is Format.NAME:

@@ -9,7 +9,7 @@ import typer
 
 from xds.calls import endpoints as of_endpoints
 from xds.calls.call import ApiCall
-from xds.cli.app import Command, app, shared
+from xds.cli.app import Command, command_family, shared
 from xds.cli.arguments import GroupOption, NoEndpointFlag, StrictFlag, WatchFlag, YesFlag, etag_option, parse_duration
 from xds.cli.commands.events import show_again
 from xds.cli.completion import complete_assignment
@@ -17,12 +17,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.output import write
 from xds.cli.push_options import confirm, write_options
 
-endpoints = typer.Typer(
-    help="Change the endpoints of a cluster without a push.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(endpoints, name="endpoints")
+endpoints = command_family("endpoints", "Change the endpoints of a cluster without a push.")
 
 NameArgument = Annotated[
     str,

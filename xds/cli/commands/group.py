@@ -12,12 +12,12 @@ import typer
 
 from xds.calls import groups
 from xds.calls.call import precondition as call_precondition
-from xds.cli.app import Command, app, shared
+from xds.cli.app import Command, command_family, shared
 from xds.cli.arguments import EmptyFlag, GroupArgument, IfMatchOption, MessageOption, YesFlag, parse_duration
 from xds.cli.client import Client, RefusedError, with_option_names
 from xds.cli.completion import complete_node_list
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Format, age, say, write, write_document
+from xds.cli.output import age, say, write_answer
 from xds.cli.push_options import confirm, show_answer, write_options
 from xds.cli.resources import NO_GROUPS, known_type, seconds
 from xds.cli.rollout_options import (
@@ -61,11 +61,7 @@ SETTINGS = TableLayout(
     ),
 )
 
-group = typer.Typer(
-    help="List groups, and change their settings.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+group = command_family("group", "List groups, and change their settings.")
 
 DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Change nothing.")]
 
@@ -122,7 +118,7 @@ def set_group(client: Client, group: str, given: GivenSettings, options: Json, i
 
 
 def _change(client: Client, group: str, changes: Json, options: Json, if_match: str) -> tuple[Json, Json]:
-    before = _current(client, group)
+    before = client.find(groups.group(group)) or {}
     if changes.get("rollout") is not None and before.get("rollout"):
         changes = {**changes, "rollout": {**before["rollout"], **changes["rollout"]}}
     current = {name: before[name] for name in _FLAGS if before.get(name) not in (None, "")}
@@ -157,15 +153,6 @@ def fields(item: Json) -> dict[str, object]:
     }
 
 
-def _current(client: Client, group: str) -> Json:
-    try:
-        return client.run(groups.group(group))
-    except CommandError as error:
-        if error.code is not Exit.NOT_FOUND:
-            raise
-        return {}
-
-
 def _shown(value: object) -> str:
     if value is None or value == "":
         return "-"
@@ -190,9 +177,6 @@ def delete_resource(client: Client, group: str, kind: str, name: str, options: J
     if expected := call_precondition(given.pop("if_match", None)):
         change |= {header.lower().replace("-", "_"): value for header, value in expected.items()}
     return dict(client.run(groups.transact_document({"changes": [change]}, **given))["results"][0])
-
-
-app.add_typer(group, name="group")
 
 
 @group.command("list", cls=Command)
@@ -221,10 +205,7 @@ def show(context: typer.Context, group: GroupArgument) -> None:
 
     options = shared(context)
     document = options.connect().run(groups.group(group))
-    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(document, options.document_format())
-    else:
-        write(f"{group}\n" if options.output is Format.NAME else fields_text(fields(document)))
+    write_answer(options.output, document, lambda: fields_text(fields(document)), [group])
 
 
 @group.command("set", cls=Command)
@@ -298,10 +279,7 @@ def set_settings(
     given = GivenSettings(selector, priority, on_nack, removal_delay, listener_drain, rollout, plan)
     how = write_options(dry_run=dry_run, allow_empty=allow_empty)
     before, after = set_group(options.connect(), group, given, how, if_match)
-    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(after, options.document_format())
-    else:
-        write(f"{group if options.output is Format.NAME else difference(before, after)}\n")
+    write_answer(options.output, after, lambda: f"{difference(before, after)}\n", [group])
     if dry_run:
         say("dry run: nothing was changed")
     if not after["revision"]:

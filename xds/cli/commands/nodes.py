@@ -27,7 +27,7 @@ from xds.cli.explanation import explain_node, explained_names, explanation_text,
 from xds.cli.lingering import until
 from xds.cli.nack_table import MERGED_NACKS, NACKS
 from xds.cli.node_table import SYNC_STYLES, nodes_layout
-from xds.cli.output import Format, counted, say, write, write_document, write_names
+from xds.cli.output import Format, counted, say, write, write_answer
 from xds.cli.push_options import author
 from xds.cli.resources import known_type
 from xds.cli.table import Column, TableLayout, rendered, write_items
@@ -297,12 +297,8 @@ def explain(
         explanation = explain_node(client, node, type, name)
     else:
         raise CommandError(Exit.USAGE, "give a node, or a file with a node (--node-file)")
-    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(explanation, options.document_format())
-    elif options.output is Format.NAME:
-        write_names(explained_names(explanation))
-    else:
-        write(explanation_text(explanation, options.style()))
+    names = explained_names(explanation)
+    write_answer(options.output, explanation, lambda: explanation_text(explanation, options.style()), names)
 
 
 @app.command(cls=Command)
@@ -324,7 +320,4 @@ def release(
     """
     options = shared(context)
     released = end_lingering(options.connect(), node, group)
-    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(released, options.document_format())
-    else:
-        write(f"{release_text(released)}\n")
+    write_answer(options.output, released, lambda: f"{release_text(released)}\n")

@@ -21,7 +21,7 @@ from xds.cli.commands.events import show_again
 from xds.cli.commands.group import delete_group, delete_resource
 from xds.cli.completion import complete_group, complete_kind, complete_resource, complete_subject
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Format, say, write, write_document, write_names
+from xds.cli.output import say, write, write_answer, write_document
 from xds.cli.push_options import confirm, show_answer, write_options
 from xds.cli.resources import ListRequest, document, is_document, list_text, require_document, snapshot
 from xds.cli.rollout_options import Json, takes_rollout
@@ -86,12 +86,7 @@ def describe(
 
     options = shared(context)
     document = describe_object(options.connect(), kind, name, group, options.show_secrets)
-    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(document, options.document_format())
-    elif options.output is Format.NAME:
-        write_names([name])
-    else:
-        write(described_text(document, options.style()))
+    write_answer(options.output, document, lambda: described_text(document, options.style()), [name])
 
 
 @app.command(cls=Command)

@@ -40,7 +40,7 @@ def troubleshoot(
     from xds.cli.path_check import STEPS, check_path
 
     options = shared(context)
-    steps = [step.item() for step in check_path(options.connect(), node, to)]
+    steps = list(check_path(options.connect(), node, to))
     write_items(steps, STEPS, options.style())
     failed = [f"{item['step']} ({item['detail']})" for item in steps if item["state"] == FAILED]
     if failed:

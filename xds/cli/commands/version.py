@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.output import Format, write, write_document
+from xds.cli.output import write_answer
 
 
 @app.command(cls=Command)
@@ -19,8 +19,6 @@ def version(context: typer.Context) -> None:
     """
     from xds.cli.health import versions
 
-    known_versions = versions(shared(context).connect())
-    if shared(context).output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(known_versions, shared(context).document_format())
-    else:
-        write(f"client {known_versions['client']}\nserver {known_versions['server'] or '-'}\n")
+    known = versions(shared(context).connect())
+    text = f"client {known['client']}\nserver {known['server'] or '-'}\n"
+    write_answer(shared(context).output, known, lambda: text)
