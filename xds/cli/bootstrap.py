@@ -14,6 +14,7 @@ from xds.cli.client import read_token_file
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, to_json, to_yaml, write_document
 from xds.cli.private_file import private_file
+from xds.cli.proxy_arguments import ProxyArguments
 from xds.envoy.bootstrap import BootstrapMode, BootstrapOptions, ClientTls
 from xds.model.node import DEFAULT_GROUP, Locality
 from xds.settings.sections import GRPC_PORT, HTTP_PORT, LOOPBACK
@@ -27,33 +28,25 @@ _DOT = re.compile(r"(?<!\\)\.")
 
 
 def bootstrap_options(
-    node_id: str | None,
-    cluster: str | None,
-    address: str,
-    mode: BootstrapMode,
-    admin_port: int,
-    locality: Locality,
-    metadata: Iterable[str],
-    tls_files: tuple[str, str, str],
-    token: str,
-    *,
-    is_left_to_envoy: bool,
-    is_insecure: bool,
-    load_reports: bool,
+    given: ProxyArguments, token_file: Path | None, *, is_insecure: bool, load_reports: bool
 ) -> BootstrapOptions:
-    """The parameters of a bootstrap; ``tls_files`` are the authorities, the certificate and its key.
-
-    Raises ``CommandError``.
-    """
-    name, service = proxy_identity(node_id, cluster, mode, is_left_to_envoy)
-    host, port, tls = proxy_connection(address, mode, *tls_files)
+    """The parameters of a bootstrap. Raises ``CommandError``."""
+    token = _token(given.token, token_file, given.mode)
+    name, service = _identity(given)
+    port = HTTP_PORT if given.mode is BootstrapMode.REST else GRPC_PORT
+    host, port = parse_address(given.xds_addr or f"{LOOPBACK}:{port}")
+    try:
+        tls = ClientTls.of(given.ca, given.cert, given.key)
+    except ValueError as error:
+        raise CommandError(Exit.USAGE, f"--ca, --cert, --key: {error}") from None
     if token and not is_insecure:
         _check_token_is_private(host, tls)
+    locality = Locality(given.region, given.zone, given.sub_zone)
     return BootstrapOptions(
-        *(name, service, host, port, mode, admin_port, locality, tls),
+        *(name, service, host, port, given.mode, given.admin_port, locality, tls),
         token=token,
         load_reports=load_reports,
-        metadata=parse_metadata(metadata),
+        metadata=parse_metadata(given.metadata or ()),
     )
 
 
@@ -80,40 +73,21 @@ def _check_token_is_private(host: str, tls: ClientTls | None) -> None:
         raise CommandError(Exit.USAGE, f"the token would reach {host} without TLS: give --ca, or --insecure")
 
 
-def proxy_identity(
-    node_id: str | None, cluster: str | None, mode: BootstrapMode, is_left_to_envoy: bool
-) -> tuple[str, str]:
-    """Node id and cluster, with defaults for what is not given (None); both empty if Envoy's own flags have them.
-
-    Raises ``CommandError``.
-    """
-    if not is_left_to_envoy:
-        if node_id == "":
+def _identity(given: ProxyArguments) -> tuple[str, str]:
+    """Node id and cluster, with defaults for what is not given; both empty if Envoy's own flags have them."""
+    if not given.service_node:
+        if given.node_id == "":
             raise CommandError(Exit.USAGE, "--node-id: a proxy without an id is refused")
-        return node_id or DEFAULT_NODE_ID, DEFAULT_GROUP if cluster is None else cluster
-    if mode is BootstrapMode.GRPC:
+        return given.node_id or DEFAULT_NODE_ID, DEFAULT_GROUP if given.cluster is None else given.cluster
+    if given.mode is BootstrapMode.GRPC:
         raise CommandError(Exit.USAGE, "--service-node: gRPC libraries have no such flags; give --node-id")
-    if node_id is not None or cluster is not None:
+    if given.node_id is not None or given.cluster is not None:
         raise CommandError(Exit.USAGE, "--service-node leaves --node-id and --cluster to Envoy's own flags")
     return "", ""
 
 
-def proxy_connection(
-    address: str, mode: BootstrapMode, ca: str, cert: str, key: str
-) -> tuple[str, int, ClientTls | None]:
-    """Host and port of the server, and the TLS files. Raises ``CommandError``."""
-    host, port = parse_address(address or f"{LOOPBACK}:{HTTP_PORT if mode is BootstrapMode.REST else GRPC_PORT}")
-    try:
-        return host, port, ClientTls.of(ca, cert, key)
-    except ValueError as error:
-        raise CommandError(Exit.USAGE, f"--ca, --cert, --key: {error}") from None
-
-
-def proxy_token(token: str, file: Path | None, mode: BootstrapMode) -> str:
-    """The bearer token that the proxy sends, from an option or a file; empty if it has none.
-
-    Raises ``CommandError``.
-    """
+def _token(token: str, file: Path | None, mode: BootstrapMode) -> str:
+    """The bearer token that the proxy sends, from an option or a file; empty if it has none."""
     if token and file is not None:
         raise CommandError(Exit.USAGE, "give either --token or --token-file")
     secret = token or (read_token_file(file) if file is not None else "")

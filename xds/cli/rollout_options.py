@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from xds.cli.arguments import parse_duration
 from xds.cli.client import RefusedError, with_option_names
 from xds.cli.completion import complete_node_list
 from xds.cli.errors import CommandError, Exit
+from xds.cli.option_group import takes
 
 Json = dict[str, Any]
 
@@ -138,22 +138,14 @@ def wait_limit_s(timeout: str, rollout: Json) -> float:
 
 
 def takes_rollout(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of `rollout_options`, which it gets as ``rollout``: the options of its call.
+    """A command with the options of `rollout_options`, which it gets as ``rollout``: the options of its call."""
+    extended = takes(rollout_options, "rollout")(command)
 
-    An option that the command has itself, as ``--timeout``, is passed to both.
-    """
-    own, added = (inspect.signature(each, eval_str=True).parameters for each in (command, rollout_options))
-
-    @wraps(command)
+    @wraps(extended)
     def run(**values: Any) -> None:
-        rollout = rollout_options(**{name: values[name] for name in added})
         try:
-            command(**{name: values[name] for name in own if name != "rollout"}, rollout=rollout)
+            extended(**values)
         except RefusedError as error:
             raise with_option_names(error, {"rollout": "--canary"}) from None
 
-    shown = {**added, **{name: each for name, each in own.items() if name != "rollout"}}
-    ordered = [shown[name] for name in dict.fromkeys((*own, *added)) if name in shown]
-    run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]  # read by typer
-    run.__annotations__ = {name: each.annotation for name, each in shown.items()}
     return run
