@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from xds.admin.merged_pages import nacks_by_message
+from xds.admin.models.copying import copied
 from xds.admin.models.nacks import Nack
 from xds.admin.models.values import time_of, time_text
 from xds.admin.models.writing import document_of
@@ -61,7 +62,7 @@ def test_equal_nacks_are_one_with_all_nodes_and_the_sum(seed: int) -> None:
     expected = merged(records)
     fields = ("state", "message", "guilty", "nodes", "count", "first", "id")
     assert [tuple(each[name] for name in fields) for each in expected] == expectation(records)
-    single = [document_of(Nack.from_domain(each)) for each in records]
+    single = [document_of(copied(Nack, each)) for each in records]
     assert nacks_by_message([{"items": single}]) == nacks_by_message([{"items": expected}]) == expected
     halves = [[each for each in records if each.id % 2 == half] for half in (0, 1)]
     assert nacks_by_message([{"items": merged(half)} for half in halves]) == expected

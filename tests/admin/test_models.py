@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from tests.support.features import FEATURE_ROOMS
+from xds.admin.models.copying import copied
 from xds.admin.models.nodes import (
     HeldOnNode,
     NodePolls,
@@ -97,7 +98,7 @@ def test_a_field_is_absent_while_it_has_its_default() -> None:
 
 
 def test_held_resources_begin_with_their_node() -> None:
-    held = HeldOnNode.of_node("edge-1", HeldResources((("listeners", "web"),), 1, ("a",)))
+    held = copied(HeldOnNode, HeldResources((("listeners", "web"),), 1, ("a",)), node="edge-1")
     assert list(document_of(held).items()) == [
         ("node", "edge-1"),
         ("resources", [{"type": "listeners", "name": "web"}]),

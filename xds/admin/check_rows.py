@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from time import time
 
 from xds.access.caller import SERVER
 from xds.admin.dependencies import Dependencies, ServerCheck
 from xds.admin.failing_clusters import failure_text, find_failing_clusters
+from xds.admin.models.checks import CheckedRow
 from xds.fleet.refused_streams import MINUTE_S, RECENT_S
 from xds.fleet.state import NackState
 from xds.model.units import span_text
@@ -34,18 +34,7 @@ Finding = tuple[str, str]
 """State and detail of a row."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRow:
-    """One row: its name, state and detail; what to do next, and the section of docs/operations.md about it."""
-
-    check: str
-    state: str
-    detail: str
-    next: str
-    see: str
-
-
-async def check(deps: Dependencies) -> list[CheckRow]:
+async def check(deps: Dependencies) -> list[CheckedRow]:
     """All rows, in their order. A row whose facts cannot be read has failed."""
     rows = []
     for name, (find, next_step) in _ROWS.items():
@@ -55,14 +44,18 @@ async def check(deps: Dependencies) -> list[CheckRow]:
             state, detail = await find(deps)
         except StoreError as error:
             state, detail = FAILED, str(error)
-        rows.append(CheckRow(name, state, detail, next_step, f"{GUIDE}check-{name}"))
+        rows.append(_row(name, state, detail, next_step))
     *others, certificates = rows
     return [*others, *(_of_feature(each) for feature in deps.features for each in feature.checks()), certificates]
 
 
-def _of_feature(check: ServerCheck) -> CheckRow:
+def _of_feature(check: ServerCheck) -> CheckedRow:
     is_well, detail = check.find()
-    return CheckRow(check.name, OK if is_well else WARNING, detail, check.next, f"{GUIDE}check-{check.name}")
+    return _row(check.name, OK if is_well else WARNING, detail, check.next)
+
+
+def _row(name: str, state: str, detail: str, next_step: str) -> CheckedRow:
+    return CheckedRow(check=name, state=state, detail=detail, next=next_step, see=f"{GUIDE}check-{name}")
 
 
 async def _ready(deps: Dependencies) -> Finding:

@@ -8,6 +8,7 @@ request, so that he may do nothing at another server that he may not do here.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +25,9 @@ from starlette.types import Scope
 from xds.access.authorisation import Identity
 from xds.access.caller import SERVER
 from xds.access.tokens import Grant
+from xds.admin.answers import page_token
 from xds.admin.dependencies import Dependencies
+from xds.admin.merged_pages import is_cut
 from xds.admin.operations import PREFIX
 from xds.admin.other_servers import Answers, Asked
 from xds.admin.problem import RETRY_AFTER_S, RequestError, request_id
@@ -144,6 +147,17 @@ async def gathered_of(answers: Answers, read: Callable[[Json], Any] | None = Non
             silent.append(name)
             _log.warning("server.failed_to_answer", server=name, status=answer.status)
     return Gathered(documents, tuple(sorted(silent)))
+
+
+async def merged_page(
+    pages: Sequence[Json], limit: int, merge: Callable[[Sequence[Json]], list[Json]], place: Callable[[Json], str]
+) -> Json:
+    """Pages of servers as one; ``place`` is what the next page begins behind."""
+    merged = await asyncio.to_thread(merge, pages)
+    page: Json = {"items": merged[:limit]}
+    if is_cut(pages, merged, limit):
+        page["next_page_token"] = page_token(place(page["items"][-1]))
+    return page
 
 
 async def relay(deps: Dependencies, request: Request, name: str, partial: tuple[str, ...] = ()) -> Response:

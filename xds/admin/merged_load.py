@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from xds.admin.merged_pages import summed
-from xds.admin.models.load import PLACES, ROWS
+from xds.admin.models.load import PLACES, RATIO_PLACES, ROWS
 from xds.model.natural_order import natural_key
 
 Json = dict[str, Any]
@@ -144,7 +144,7 @@ def _sum(found: Sequence[Json], name: str) -> float:
 
 
 def _ratio(part: float, whole: float) -> float:
-    return round(part / whole, 2 * PLACES) if whole else 0.0
+    return round(part / whole, RATIO_PLACES) if whole else 0.0
 
 
 def _grouped(items: Iterable[Json], key: Callable[[Json], str], merge: Callable[[Sequence[Json]], Json]) -> list[Json]:

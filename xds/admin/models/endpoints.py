@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from xds.admin.models.copying import copied
 from xds.admin.models.findings import Finding
 from xds.admin.models.values import NodeLocality, time_of
 from xds.admin.models.writing import present_if
@@ -83,15 +84,7 @@ class AssignedEndpoint:
     @classmethod
     def from_domain(cls, state: EndpointState) -> AssignedEndpoint:
         """An endpoint as it is served."""
-        return cls(
-            address=state.address,
-            health=state.health,
-            weight=state.weight,
-            locality=NodeLocality.from_domain(state.locality),
-            priority=state.priority,
-            hostname=state.hostname,
-            until=time_of(state.until_s) if state.until_s is not None else None,
-        )
+        return copied(cls, state, until=time_of(state.until_s) if state.until_s is not None else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from xds.admin.models.values import time_of
+from xds.admin.models.copying import copied
 from xds.admin.models.writing import EMPTY_FOR_NONE
 
 if TYPE_CHECKING:
@@ -50,15 +50,4 @@ class ServerEvent:
     @classmethod
     def from_domain(cls, event: FleetEvent) -> ServerEvent:
         """An event of the log."""
-        return cls(
-            id=str(event.id),
-            time=time_of(event.time),
-            kind=event.kind.value,
-            action=event.action,
-            group=event.group,
-            node=event.node,
-            type=event.type,
-            revision=event.revision,
-            message=event.message,
-            details=event.details,
-        )
+        return copied(cls, event, id=str(event.id), kind=event.kind.value)

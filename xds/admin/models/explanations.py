@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
+from xds.admin.models.copying import copied
 from xds.admin.models.endpoints import AssignmentOwner
 from xds.admin.models.groups import LoweredOrigin
 from xds.admin.models.nodes import StreamAnswer
-from xds.admin.models.values import NodeLocality, time_of
+from xds.admin.models.values import NodeLocality
 from xds.admin.models.writing import present_if
 
 if TYPE_CHECKING:
-    from xds.live.owners import EndpointOrigin
     from xds.push.explain import Explanation
     from xds.snapshots.membership import GroupCandidate
 
@@ -65,14 +65,7 @@ class TriedGroup:
     @classmethod
     def from_domain(cls, candidate: GroupCandidate) -> TriedGroup:
         """A candidate."""
-        return cls(
-            group=candidate.match.group,
-            rule=candidate.match.rule,
-            selector=candidate.selector,
-            priority=candidate.priority,
-            matched=candidate.matched,
-            detail=candidate.detail,
-        )
+        return copied(cls, candidate, group=candidate.match.group, rule=candidate.match.rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,18 +88,6 @@ class EndpointSource:
     source: str
     instance: str
     since: datetime
-
-    @classmethod
-    def from_domain(cls, one: EndpointOrigin) -> EndpointSource:
-        """The instance behind an endpoint."""
-        return cls(
-            address=one.address,
-            port=one.port,
-            health=one.health,
-            source=one.source,
-            instance=one.instance,
-            since=time_of(one.since),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,14 +163,7 @@ class NodeExplanation:
         """An explanation."""
         node, chosen = explanation.node, explanation.chosen
         return cls(
-            node=ExplainedNode(
-                id=node.id,
-                cluster=node.cluster,
-                locality=NodeLocality.from_domain(node.locality),
-                user_agent=node.user_agent,
-                connected=explanation.connected,
-                principals=tuple(principals),
-            ),
+            node=copied(ExplainedNode, node, connected=explanation.connected, principals=tuple(principals)),
             group=chosen.match.group if chosen is not None else None,
             rule=chosen.match.rule if chosen is not None else None,
             revision=explanation.revision,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from xds.admin.models.copying import copied
+
 if TYPE_CHECKING:
     from xds.model.errors import Violation
 
 # Every legal name fits, and an answer does not return megabytes of what was pushed.
 TEXT_LIMIT = 5_000
+_CUT = ("resource", "pointer", "source", "detail", "hint")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +42,7 @@ class Finding:
     @classmethod
     def from_domain(cls, violation: Violation) -> Finding:
         """A finding; long texts are cut."""
-        return cls(
-            code=violation.code,
-            severity=violation.severity,
-            resource=shorten(violation.resource),
-            pointer=shorten(violation.pointer),
-            source=shorten(violation.source),
-            detail=shorten(violation.detail),
-            hint=shorten(violation.hint),
-            index=violation.index,
-        )
+        return copied(cls, violation, **{name: shorten(getattr(violation, name)) for name in _CUT})
 
     def __str__(self) -> str:
         place = " ".join(part for part in (self.source, self.resource, self.pointer) if part)

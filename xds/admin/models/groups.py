@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
+from xds.admin.models.copying import copied
 from xds.admin.models.endpoints import AssignmentOwner
 from xds.admin.models.findings import Finding
 from xds.admin.models.rollouts import CarefulPlan
@@ -88,18 +89,15 @@ class GroupState(_Settings):
     ) -> GroupState:
         """A group. ``content`` is None for a group that has only settings."""
         meta = content.meta if content is not None else None
-        return cls(
+        return copied(
+            cls,
+            settings,
             group=group,
             revision=content.revision if content is not None else 0,
             etag=content.etag if content is not None else "",
             versions=content.versions() if content is not None else {},
             resources=content.counts() if content is not None else {},
             nodes=nodes,
-            selector=settings.selector,
-            priority=settings.priority,
-            on_nack=settings.on_nack,
-            removal_delay_s=settings.removal_delay_s,
-            listener_drain_s=settings.listener_drain_s,
             rollout=CarefulPlan.from_domain(settings.rollout) if settings.rollout is not None else None,
             selector_failures=selector_failures,
             settings_etag=settings_etag,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from xds.admin.models.copying import copied
 from xds.admin.models.values import NodeLocality, time_of
 from xds.admin.models.writing import present_if
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from xds.lrs.figures import ChartLine, ChartPoint, ClusterFigures, Figures, LoadRow
     from xds.lrs.stream_states import ReportingState
 
-PLACES = 3
+PLACES = 3  # of counts: thousandths
+RATIO_PLACES = 6
 NO_CATEGORY = "uncategorised"
 
 
@@ -103,18 +105,14 @@ class LoadPart(RequestFigures):
     @classmethod
     def from_domain(cls, row: LoadRow) -> LoadPart:
         """A row of a cluster's load."""
-        totals = row.totals
-        return cls(
+        return copied(
+            cls,
+            row,
             **_figures(row.figures),
-            source=NodeLocality.from_domain(row.source),
             locality=NodeLocality.from_domain(row.target) if row.target is not None else None,
-            priority=row.priority,
-            endpoint=row.endpoint,
-            node=row.node,
-            share=_ratio(row.share),
-            window_s=_rounded(row.figures.window_s) if row.node else 0.0,
+            share=round(row.share, RATIO_PLACES),
+            window_s=round(row.figures.window_s, PLACES) if row.node else 0.0,
             reported=time_of(row.reported) if row.node else None,
-            totals=RequestTotals(totals.successes, totals.errors, totals.issued, totals.dropped) if totals else None,
         )
 
 
@@ -155,7 +153,7 @@ class LoadSummary(RequestFigures):
     @classmethod
     def from_domain(cls, domain: ClusterFigures) -> LoadSummary:
         """The load of a cluster."""
-        return cls(**_cluster(domain))
+        return copied(cls, domain, **_cluster(domain))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +180,7 @@ class LoadDetail(LoadSummary):
     def of_page(cls, figures: ClusterFigures, by: str, rows: tuple[LoadPart, ...], next_page: str) -> LoadDetail:
         """The load of a cluster with a page of rows."""
         parts: dict[str, Any] = {ROWS[by]: rows}
-        return cls(**_cluster(figures), **parts, by=by, next_page_token=next_page)
+        return copied(cls, figures, **_cluster(figures), **parts, by=by, next_page_token=next_page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +201,7 @@ class ReportingInterval:
     @classmethod
     def from_domain(cls, domain: ReportingState) -> ReportingInterval:
         """The present interval."""
-        return cls(domain.interval_s, domain.set_s, _rounded(domain.share))
+        return cls(domain.interval_s, domain.set_s, round(domain.share, PLACES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,12 +248,9 @@ class LoadPoint:
         ended = point.issued or point.successes + point.errors
         return cls(
             time=time_of(point.at),
-            successes=_rounded(point.successes),
-            errors=_rounded(point.errors),
-            issued=_rounded(point.issued),
-            rps=_rounded((point.attempts - point.dropped if is_whole else ended) / step_s),
-            dropped=_rounded(point.dropped) if is_whole else None,
-            failed_ratio=_ratio(point.failed_ratio) if is_whole else None,
+            rps=round((point.attempts - point.dropped if is_whole else ended) / step_s, PLACES),
+            **_rounded(point, "successes", "errors", "issued"),
+            **(_rounded(point, "dropped", "failed_ratio") if is_whole else {}),
         )
 
 
@@ -312,43 +307,25 @@ ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}
 
 
 def _figures(figures: Figures) -> dict[str, Any]:
-    return {
-        "successes": _rounded(figures.successes),
-        "errors": _rounded(figures.errors),
-        "issued": _rounded(figures.issued),
-        "in_progress": figures.in_progress,
-        "rps": _rounded(figures.rps),
-        "error_ratio": _ratio(figures.error_ratio),
-        "metrics": {
-            name: ReportedMetric(_rounded(metric.requests), _ratio(metric.average))
-            for name, metric in figures.metrics.items()
-        },
+    metrics = {
+        name: ReportedMetric(round(metric.requests, PLACES), round(metric.average, RATIO_PLACES))
+        for name, metric in figures.metrics.items()
     }
+    names = ("successes", "errors", "issued", "in_progress", "rps", "error_ratio")
+    return {**_rounded(figures, *names), "metrics": metrics}
 
 
 def _cluster(figures: ClusterFigures) -> dict[str, Any]:
+    """The fields of a cluster's load that have other values than those of ``figures``."""
+    names = ("window_s", "attempts", "dropped", "dropped_rps", "drop_ratio", "failed_ratio")
     return {
         **_figures(figures.figures),
-        "cluster": figures.cluster,
-        "service_name": figures.service_name,
-        "groups": tuple(figures.groups),
-        "window_s": _rounded(figures.window_s),
-        "until": time_of(figures.until),
-        "attempts": _rounded(figures.attempts),
-        "dropped": _rounded(figures.dropped),
-        "dropped_rps": _rounded(figures.dropped_rps),
-        "drop_ratio": _ratio(figures.drop_ratio),
-        "failed_ratio": _ratio(figures.failed_ratio),
-        "drops": {category or NO_CATEGORY: _rounded(number) for category, number in figures.drops.items()},
-        "nodes": figures.nodes,
+        **_rounded(figures, *names),
+        "drops": {category or NO_CATEGORY: round(number, PLACES) for category, number in figures.drops.items()},
         "reported": time_of(figures.reported) if figures.reported else None,
     }
 
 
-def _rounded(number: float) -> float:
-    """Rounded to thousandths. Parts of intervals are not integers, and their sums have rounding errors."""
-    return round(number, PLACES)
-
-
-def _ratio(number: float) -> float:
-    return round(number, 2 * PLACES)
+def _rounded(source: object, *names: str) -> dict[str, Any]:
+    """Some numbers. Parts of intervals are not integers, and their sums have rounding errors."""
+    return {name: round(getattr(source, name), RATIO_PLACES if name.endswith("ratio") else PLACES) for name in names}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from xds.admin.models.values import time_of
+from xds.admin.models.copying import copied
 
 if TYPE_CHECKING:
     from xds.fleet.merged_nacks import EqualNacks
@@ -59,34 +59,10 @@ class Nack:
     nodes_total: int = 0
 
     @classmethod
-    def from_domain(cls, record: NackRecord) -> Nack:
-        """The NACK of one node."""
-        return cls(
-            id=record.id,
-            node=record.node,
-            group=record.group,
-            type=record.type,
-            type_url=record.type_url,
-            version=record.version,
-            nonce=record.nonce,
-            code=record.code,
-            message=record.message,
-            names=record.names,
-            resources=record.resources,
-            guilty=record.guilty,
-            count=record.count,
-            state=record.state.value,
-            first=time_of(record.first),
-            last=time_of(record.last),
-            resolved=time_of(record.resolved) if record.resolved is not None else None,
-        )
-
-    @classmethod
     def from_merged(cls, merged: EqualNacks[NackRecord]) -> Nack:
         """Equal NACKs of several nodes."""
-        nodes = tuple(merged.nodes[:NODES_SHOWN])
         record = replace(merged.latest, count=merged.times, first=merged.first)
-        return replace(cls.from_domain(record), nodes=nodes, nodes_total=merged.nodes_total)
+        return copied(cls, record, nodes=tuple(merged.nodes[:NODES_SHOWN]), nodes_total=merged.nodes_total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
+from xds.admin.models.copying import copied
 from xds.admin.models.values import NodeLocality, time_of
 from xds.admin.models.writing import present_if
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from xds.envoy.translation import UnexpressedResource
     from xds.fleet.node_state import NodeState
     from xds.fleet.polls import Polls
-    from xds.fleet.state import HeldResources, LingeringResources, StreamState, TypeState
+    from xds.fleet.state import StreamState, TypeState
     from xds.lrs.stream_states import ReportStream
 
 _ALL = "*"  # all resources, among subscribed names
@@ -70,19 +71,12 @@ class NodeTypeStatus:
     @classmethod
     def from_domain(cls, state: TypeState, unexpressed: Sequence[UnexpressedResource] = ()) -> NodeTypeStatus:
         """The state of a type."""
-        return cls(
-            type_url=state.type_url,
-            state=state.state.value,
-            version_sent=state.version_sent,
-            version_acked=state.version_acked,
-            revision=state.revision,
+        return copied(
+            cls,
+            state,
             subscribed=(_ALL, *state.names) if state.wildcard else state.names,
             subscribed_total=state.subscribed,
-            missing=state.missing,
-            since=time_of(state.since),
-            error=state.error,
-            guilty=state.guilty,
-            unexpressed=tuple(UnexpressedName(each.name, each.problem) for each in unexpressed),
+            unexpressed=tuple(copied(UnexpressedName, each) for each in unexpressed),
         )
 
 
@@ -164,37 +158,13 @@ class NodeStream:
     @classmethod
     def from_domain(cls, stream: StreamState, linkerd: StreamAnswer | None = None) -> NodeStream:
         """An xDS stream, or one of a Linkerd proxy with its last answer."""
-        return cls(
-            id=stream.id,
-            peer=stream.peer,
-            principal=stream.principal,
-            service=stream.service,
-            variant=stream.variant,
-            api=stream.api or "v3",
-            opened=time_of(stream.opened),
-            types=_statuses(stream.types),
-            linkerd=linkerd,
-        )
+        return copied(cls, stream, api=stream.api or "v3", types=_statuses(stream.types), linkerd=linkerd)
 
     @classmethod
     def of_reports(cls, stream: ReportStream) -> NodeStream:
         """A stream of load reports."""
-        return cls(
-            id=stream.id,
-            peer=stream.peer,
-            principal=stream.principal,
-            service=LOAD_SERVICE,
-            variant="",
-            api=stream.api or "v3",
-            opened=time_of(stream.opened),
-            types={},
-            load=StreamReports(
-                reports=stream.reports,
-                reported=time_of(stream.reported) if stream.reported else None,
-                refused=stream.refused,
-                left_out=stream.left_out,
-            ),
-        )
+        reports = copied(StreamReports, stream, reported=time_of(stream.reported) if stream.reported else None)
+        return copied(cls, stream, service=LOAD_SERVICE, variant="", api=stream.api or "v3", types={}, load=reports)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,17 +185,6 @@ class LingeringNames:
     count: int
     names: tuple[str, ...]
     until: datetime | None
-
-    @classmethod
-    def from_domain(cls, domain: LingeringResources) -> LingeringNames:
-        """Removed resources of one type and revision."""
-        return cls(
-            type=domain.type,
-            revision=domain.revision,
-            count=domain.count,
-            names=domain.names,
-            until=time_of(domain.until) if domain.until is not None else None,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,17 +218,6 @@ class HeldResourceNames:
     any_cluster: bool
     waits_for_others: tuple[ResourceName, ...]
 
-    @classmethod
-    def from_domain(cls, held: HeldResources) -> HeldResourceNames:
-        """Held resources of one node."""
-        return cls(
-            resources=_names(held.resources),
-            count=held.count,
-            waits_for=held.waits_for,
-            any_cluster=held.any_cluster,
-            waits_for_others=_names(held.waits_for_others),
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class _OfNode:
@@ -281,19 +229,6 @@ class HeldOnNode(HeldResourceNames, _OfNode):  # in this order, so that `node` i
     """Resources that are held for a pending node."""
 
     schema_name: ClassVar[str] = "NodeHeldItem"
-
-    @classmethod
-    def of_node(cls, node: str, held: HeldResources) -> HeldOnNode:
-        """Held resources of this node."""
-        names = HeldResourceNames.from_domain(held)
-        return cls(
-            node=node,
-            resources=names.resources,
-            count=names.count,
-            waits_for=names.waits_for,
-            any_cluster=names.any_cluster,
-            waits_for_others=names.waits_for_others,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +247,7 @@ class NodePolls:
     @classmethod
     def from_domain(cls, polls: Polls) -> NodePolls:
         """The polls of a node since its last stream was opened."""
-        return cls(time_of(polls.last), round(polls.interval_s, 3))
+        return copied(cls, polls, interval_s=round(polls.interval_s, 3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,20 +321,12 @@ class NodeStatus:
             types = {**_statuses(polls.types, unexpressed), **types}
         xds = (NodeStream.from_domain(stream, answers.get(stream.id)) for stream in node.streams)
         reports = map(NodeStream.of_reports, reporting)
-        return cls(
-            id=node.id,
-            cluster=node.cluster,
-            locality=NodeLocality.from_domain(node.locality),
-            group=node.group,
-            user_agent=node.user_agent,
+        return copied(
+            cls,
+            node,
             connected=node.is_present(now),
-            first_seen=time_of(node.first_seen),
-            last_seen=time_of(node.last_seen),
             streams=(*xds, *reports),
             types=types,
-            lingering=tuple(map(LingeringNames.from_domain, node.lingering)),
-            lingering_total=node.lingering_total,
-            held=tuple(map(HeldResourceNames.from_domain, node.held)),
             polls=NodePolls.from_domain(polls) if polls is not None else None,
             admin=admin,
             line=line,
@@ -478,7 +405,3 @@ def _statuses(
 ) -> dict[str, NodeTypeStatus]:
     unexpressed_names = unexpressed or {}
     return {state.type: NodeTypeStatus.from_domain(state, unexpressed_names.get(state.type, ())) for state in states}
-
-
-def _names(resources: Iterable[tuple[str, str]]) -> tuple[ResourceName, ...]:
-    return tuple(ResourceName(type, name) for type, name in resources)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from xds.admin.models.copying import copied
 from xds.admin.models.findings import Finding
 from xds.admin.models.nacks import Nack
 from xds.admin.models.nodes import HeldOnNode
@@ -37,10 +38,7 @@ class ChangedNames:
     @classmethod
     def by_type(cls, changes: Mapping[str, Change]) -> dict[str, ChangedNames]:
         """Changes by type alias."""
-        return {
-            alias: cls(tuple(change.added), tuple(change.changed), tuple(change.removed))
-            for alias, change in changes.items()
-        }
+        return {alias: copied(cls, change) for alias, change in changes.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +70,7 @@ class PushProgress:
     @classmethod
     def from_domain(cls, domain: Convergence, verdict: str) -> PushProgress:
         """The progress of a push, and whether the nodes have it."""
-        return cls(
-            verdict=verdict,
-            synced=domain.synced,
-            pending=domain.pending,
-            nacked=domain.nacked,
-            pending_nodes=tuple(domain.pending_nodes),
-            nacks=tuple(map(Nack.from_domain, domain.nacks)),
-            held=_held(domain.held),
-        )
+        return copied(cls, domain, verdict=verdict, held=_held(domain.held))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,19 +129,15 @@ class GroupRollout(LastRollout):
         """The progress of a group, and its last careful rollout."""
         wave = domain.wave.convergence
         nodes = WaveNodes(wave=domain.wave.nodes_n, acked=wave.synced, nacked=wave.nacked, outside=domain.outside_n)
-        found = domain.all
-        return cls(
+        return copied(
+            cls,
+            domain.all,
             group=domain.group,
             revision=domain.revision,
-            synced=found.synced,
-            pending=found.pending,
-            nacked=found.nacked,
             types={
                 alias: _counts(states, domain.at_base.get(alias, 0)) for alias, states in sorted(domain.types.items())
             },
-            pending_nodes=found.pending_nodes,
-            nacks=tuple(map(Nack.from_domain, found.nacks)),
-            held=_held(found.held),
+            held=_held(domain.all.held),
             **(rollout_fields(rollout, nodes) if rollout is not None else {}),
         )
 
@@ -196,19 +182,9 @@ class PushOutcome:
         rollout: PushedRollout | None = None,
     ) -> PushOutcome:
         """The result of a push, with all warnings."""
-        return cls(
-            group=result.group,
-            revision=result.revision,
-            etag=result.etag,
-            versions=result.versions,
-            changes=ChangedNames.by_type(result.changes),
-            changed=result.changed,
-            warnings=warnings,
-            dry_run=dry_run,
-            moves=result.moves,
-            progress=progress,
-            rollout=rollout,
-        )
+        changes = ChangedNames.by_type(result.changes)
+        given = {"changes": changes, "warnings": warnings, "dry_run": dry_run, "progress": progress, "rollout": rollout}
+        return copied(cls, result, **given)
 
 
 def _counts(states: Mapping[Sync, int], at_base: int) -> TypeRollout:
@@ -223,4 +199,4 @@ def _counts(states: Mapping[Sync, int], at_base: int) -> TypeRollout:
 
 
 def _held(pairs: Iterable[tuple[str, HeldResources]]) -> tuple[HeldOnNode, ...]:
-    return tuple(HeldOnNode.of_node(node, held) for node, held in pairs)
+    return tuple(copied(HeldOnNode, held, node=node) for node, held in pairs)

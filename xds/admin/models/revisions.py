@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from xds.admin.models.copying import copied
 from xds.admin.models.pushes import ChangedNames
 from xds.admin.models.values import Document, time_of
 from xds.admin.models.writing import member
@@ -62,7 +63,7 @@ class GroupRevision:
     @classmethod
     def from_domain(cls, info: RevisionInfo, alias: AliasOf, line: str = "") -> GroupRevision:
         """A revision."""
-        return cls(**_revision(info, alias), line=line)
+        return copied(cls, info, **_revision(info, alias), line=line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +103,15 @@ class UndoProposal:
     @classmethod
     def from_domain(cls, plan: UndoPlan, alias: AliasOf) -> UndoProposal:
         """The plan of an undo."""
-        return cls(
-            group=plan.group,
-            revision=plan.revision,
-            etag=plan.etag,
+        return copied(
+            cls,
+            plan,
             takes_back=GroupRevision.from_domain(plan.takes_back, alias),
             to=plan.to.revision if plan.to is not None else None,
-            candidates=tuple(UndoChoice(**_revision(each.line, alias), reason=each.reason) for each in plan.candidates),
+            candidates=tuple(
+                copied(UndoChoice, each.line, **_revision(each.line, alias), reason=each.reason)
+                for each in plan.candidates
+            ),
             last_undo=GroupRevision.from_domain(plan.last_undo, alias) if plan.last_undo is not None else None,
         )
 
@@ -163,21 +166,12 @@ class RevisionPage:
 
 
 def _revision(info: RevisionInfo, alias: AliasOf) -> dict[str, Any]:
+    """The fields of a revision that have other values than those of ``info``."""
     return {
-        "revision": info.revision,
-        "kind": info.kind,
-        "content_of": info.content_of,
-        "keeps_endpoints": info.keeps_endpoints,
-        "undone_by": info.undone_by,
-        "endpoints_only": info.endpoints_only,
-        "nodes": info.nodes,
-        "refused": info.refused,
         "actor": info.meta.actor,
         "author": info.meta.author,
         "message": info.meta.message,
         "time": time_of(info.meta.time_s),
         "versions": {alias(type_url): version for type_url, version in info.versions.items()},
-        "resources": info.resources,
         "deleted": not info.live,
-        "content": info.content,
     }

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar
-
-from xds.admin.models.values import time_of
-
-if TYPE_CHECKING:
-    from xds.push.timeline import TimelineItem
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,26 +48,6 @@ class TimelineEvent:
     count: int = 0
     late_s: int = 0
     server: str = ""
-
-    @classmethod
-    def from_domain(cls, item: TimelineItem) -> TimelineEvent:
-        """An item."""
-        return cls(
-            time=time_of(item.time),
-            kind=item.kind.value,
-            group=item.group,
-            revision=item.revision,
-            type=item.type,
-            text=item.text,
-            by=item.by,
-            previous=item.previous,
-            line=item.line,
-            names=item.names,
-            nack=item.nack,
-            count=item.count,
-            late_s=item.late_s,
-            server=item.server,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

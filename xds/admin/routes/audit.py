@@ -13,6 +13,7 @@ from xds.admin import operations
 from xds.admin.answers import answer_model
 from xds.admin.dependencies import Deps
 from xds.admin.models.audit import AuditedWrite, AuditedWrites
+from xds.admin.models.copying import copied
 from xds.admin.models.values import time_of
 from xds.admin.problem import RequestError
 from xds.admin.routes.fleet import point_in_time
@@ -75,22 +76,15 @@ def _writes(page: AuditPage) -> AuditedWrites:
 
 def _write(entry: AuditEntry) -> AuditedWrite:
     note = entry.note
-    return AuditedWrite(
+    return copied(
+        AuditedWrite,
+        note,
         id=str(entry.id),
         time=time_of(note.time_s),
         first_time=time_of(entry.first_s),
         count=entry.count,
-        actor=note.actor,
-        author=note.author,
-        peer=note.peer,
-        action=note.action,
         refused=note.lane is AuditLane.REFUSED,
-        group=note.group,
-        subject=note.subject,
         revision=note.revision or None,
-        message=note.message,
-        reason=note.reason,
-        request_id=note.request_id,
         old=json.loads(note.old) if note.old else None,
         new=json.loads(note.new) if note.new else None,
     )

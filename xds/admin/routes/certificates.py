@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated
 
 from fastapi import Query, Request
@@ -12,7 +13,7 @@ from xds.admin import operations
 from xds.admin.answers import Paging
 from xds.admin.dependencies import Deps
 from xds.admin.models.certificates import CertificateExpiry
-from xds.admin.models.values import time_of
+from xds.admin.models.copying import copied
 from xds.admin.routing import api_router
 from xds.model.errors import NotFoundError
 from xds.push.certificates import PushedCertificate
@@ -36,18 +37,10 @@ async def list_certificates(
         raise NotFoundError(f"no such group: {group!r}")
     certificates = await asyncio.to_thread(publisher.certificates.of, group) if group else ()
     certificates = certificates if group else tuple(await asyncio.to_thread(publisher.certificates.all))
-    return await paging.answer(request, await paging.find_items_after(certificates, _key), _key, _item)
+    return await paging.answer(
+        request, await paging.find_items_after(certificates, _key), _key, partial(copied, CertificateExpiry)
+    )
 
 
 def _key(certificate: PushedCertificate) -> str:
     return f"{certificate.not_after:015.0f} {certificate.group} {certificate.type} {certificate.name}"
-
-
-def _item(certificate: PushedCertificate) -> CertificateExpiry:
-    return CertificateExpiry(
-        group=certificate.group,
-        type=certificate.type,
-        name=certificate.name,
-        names=tuple(certificate.names),
-        not_after=time_of(certificate.not_after),
-    )

@@ -9,7 +9,7 @@ from xds.admin import check_rows, operations
 from xds.admin.dependencies import Deps
 from xds.admin.gathering import gather
 from xds.admin.merged_pages import STATES, checks_of
-from xds.admin.models.checks import CheckedRow, CheckedServer
+from xds.admin.models.checks import CheckedServer
 from xds.admin.models.writing import document_of
 from xds.admin.routing import api_router
 
@@ -23,10 +23,7 @@ async def check(deps: Deps, request: Request) -> Response:
     The answer is 200 also if a row has failed; probes use `/readyz`. Of several servers each row has the worst state,
     and what the servers in that state found.
     """
-    rows = tuple(
-        CheckedRow(check=row.check, state=row.state, detail=row.detail, next=row.next, see=row.see)
-        for row in await check_rows.check(deps)
-    )
+    rows = tuple(await check_rows.check(deps))
     own = document_of(CheckedServer(state=max((row.state for row in rows), key=STATES.index), items=rows))
     others = await gather(deps, request)
     if others.is_alone:

@@ -16,6 +16,7 @@ from xds.admin.bodies import Body, ContentType, parse_one
 from xds.admin.dependencies import Deps
 from xds.admin.gathering import answer_of_holder, marks
 from xds.admin.middleware import Segment
+from xds.admin.models.copying import copied
 from xds.admin.models.endpoints import AssignmentOwner
 from xds.admin.models.explanations import EndpointSource, ExplainedResource, NodeExplanation
 from xds.admin.models.groups import LoweredOrigin
@@ -94,7 +95,7 @@ def _resources(deps: Deps, explanation: Explanation, name: str) -> Iterator[Expl
 
 
 def _shown(instances: Sequence[EndpointOrigin]) -> tuple[EndpointSource, ...]:
-    return tuple(map(EndpointSource.from_domain, instances[:INSTANCES_SHOWN]))
+    return tuple(copied(EndpointSource, one) for one in instances[:INSTANCES_SHOWN])
 
 
 def _instances(deps: Deps, key: Key, owner: Owner | None) -> Sequence[EndpointOrigin] | None:

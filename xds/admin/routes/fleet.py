@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -20,21 +20,22 @@ from fastapi.responses import JSONResponse, Response
 from xds.access.caller import Caller
 from xds.access.tokens import ADMIN, write_scope
 from xds.admin import node_list, operations
-from xds.admin.answers import LIMIT, Page, Paging, answer_json, answer_yaml, page_token
+from xds.admin.answers import LIMIT, Page, Paging, answer_json, answer_yaml
 from xds.admin.bodies import accepts_yaml
 from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.gathering import (
     STANDINGS_PATH,
-    Gathered,
     answer_of_holder,
     gather,
     marks,
+    merged_page,
     own_name,
     silent_error,
     standings,
 )
-from xds.admin.merged_pages import is_cut, nacks_by_message, nacks_of, nodes_of, place_of_nack, summed
+from xds.admin.merged_pages import nacks_by_message, nacks_of, nodes_of, place_of_nack, summed
 from xds.admin.middleware import Segment
+from xds.admin.models.copying import copied
 from xds.admin.models.nacks import Nack
 from xds.admin.models.nodes import DisconnectedNode, NodeStatus, ReleasedNodes
 from xds.admin.models.reading import read_object
@@ -210,23 +211,6 @@ async def list_nodes(
     )
 
 
-async def _merged(
-    page: _Json,
-    others: Gathered,
-    limit: int,
-    merge: Callable[[Sequence[_Json]], list[_Json]],
-    place: Callable[[_Json], str],
-) -> _Json:
-    """This server's page and those of the others as one; ``place`` is what the next page begins behind."""
-    pages = [page, *others.documents.values()]
-    merged = await asyncio.to_thread(merge, pages)
-    shown = merged[:limit]
-    answer: _Json = {"items": shown, **others.marks}
-    if is_cut(pages, merged, limit):
-        answer["next_page_token"] = page_token(place(shown[-1]))
-    return answer
-
-
 def _token_of_nack(nack: _Json) -> str:
     return _PLACE.join(map(str, place_of_nack(nack)))
 
@@ -303,11 +287,12 @@ async def list_nacks(
     after = _place_in(paging)
     placed = sorted(records, key=_place, reverse=True)
     behind = placed if after is None else [each for each in placed if _place(each) < after]
-    page = await paging.document(behind, lambda record: _PLACE.join(map(str, _place(record))), Nack.from_domain)
+    page = await paging.document(behind, lambda record: _PLACE.join(map(str, _place(record))), partial(copied, Nack))
     others = await gather(deps, request)
     if others.is_alone:
         return await answer_json(request, page)
-    return await answer_json(request, await _merged(page, others, paging.limit, nacks_of, _token_of_nack))
+    merged = await merged_page([page, *others.documents.values()], paging.limit, nacks_of, _token_of_nack)
+    return await answer_json(request, {**merged, **others.marks})
 
 
 _PLACE = " "  # between the parts of the place of a record

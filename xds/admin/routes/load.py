@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from xds.admin import operations
 from xds.admin.answers import Paging, answer_json, page_token
 from xds.admin.dependencies import Deps
-from xds.admin.gathering import Gathered, gather, is_of_server, silent_error
+from xds.admin.gathering import Gathered, gather, is_of_server, merged_page, silent_error
 from xds.admin.merged_load import (
     ROWS_RPS,
     cluster_key,
@@ -24,7 +24,6 @@ from xds.admin.merged_load import (
     reporting_of,
     row_key,
 )
-from xds.admin.merged_pages import is_cut
 from xds.admin.middleware import Segment
 from xds.admin.models.load import (
     ROWS,
@@ -81,11 +80,9 @@ async def list_load(deps: Deps, request: Request, paging: Paging, window_s: Wind
     if others.is_alone:
         return await answer_json(request, own)
     pages = [own, *others.documents.values()]
-    merged = await asyncio.to_thread(clusters_of, pages)
-    answer = {"items": merged[: paging.limit], "reporting": reporting_of([each["reporting"] for each in pages])}
-    if is_cut(pages, merged, paging.limit):
-        answer["next_page_token"] = page_token(cluster_key(merged[paging.limit - 1]))
-    return await answer_json(request, {**answer, **others.marks})
+    merged = await merged_page(pages, paging.limit, clusters_of, cluster_key)
+    told = {"reporting": reporting_of([each["reporting"] for each in pages]), **others.marks}
+    return await answer_json(request, {**merged, **told})
 
 
 @router.serve(operations.GET_LOAD)
@@ -163,12 +160,9 @@ async def get_load_series(
         raise _not_reported(cluster, others)
     if others.is_alone:
         return await answer_json(request, found[0])
-    merged = await asyncio.to_thread(lines_of, found)
+    merged = await merged_page(found, paging.limit, lines_of, line_key)
     first = {name: value for name, value in found[0].items() if name != "next_page_token"}
-    answer = {**first, "items": merged[: paging.limit], **others.marks}
-    if is_cut(found, merged, paging.limit):
-        answer["next_page_token"] = page_token(line_key(merged[paging.limit - 1]))
-    return await answer_json(request, answer)
+    return await answer_json(request, {**first, **merged, **others.marks})
 
 
 def duration(name: str, text: str, least_s: float, most_s: float) -> float:

@@ -14,6 +14,7 @@ from xds.admin.answers import answer_model
 from xds.admin.dependencies import Deps
 from xds.admin.gathering import gather
 from xds.admin.merged_pages import refused_of
+from xds.admin.models.copying import copied
 from xds.admin.models.streams import RefusedPeer, RefusedPeers
 from xds.admin.models.values import time_of
 from xds.admin.models.writing import document_of
@@ -48,17 +49,5 @@ async def list_refused_streams(
 
 
 def _item(client: RefusedClient) -> RefusedPeer:
-    last = client.last
-    return RefusedPeer(
-        address=last.address,
-        reason=last.reason.value,
-        message=last.message,
-        peer=last.peer,
-        service=last.service,
-        principal=last.principal,
-        node=last.node,
-        group=last.group,
-        count=client.count,
-        first=time_of(client.first_at),
-        last=time_of(client.last_at),
-    )
+    first, last = time_of(client.first_at), time_of(client.last_at)
+    return copied(RefusedPeer, client.last, count=client.count, first=first, last=last)

@@ -20,13 +20,13 @@ from xds.admin import operations
 from xds.admin.answers import JSON_TYPE, answer_json, answer_model
 from xds.admin.dependencies import Deps
 from xds.admin.middleware import Segment
+from xds.admin.models.copying import copied
 from xds.admin.models.server import CallerIdentity, ServerStatus, ServerVersions, UnappliedFiles, WatchedFiles
 from xds.admin.models.values import time_of
 from xds.admin.routing import ApiRouter, api_router, grant_of, identity_of
 from xds.codec.json_schema import SNAPSHOT, resource_schema, snapshot_schema
 from xds.model.errors import NotFoundError
 from xds.model.resource_type import type_url_of
-from xds.push.directory import RefusedFiles
 from xds.tasks.lifecycle import Phase
 from xds.version import __version__
 
@@ -92,21 +92,10 @@ async def get_watch(
     refused = [each for each in watched.refused if group in ("", each.group)] if watched is not None else []
     answer = WatchedFiles(
         directory=str(watched.root) if watched is not None else None,
-        refused=tuple(map(_item, islice(refused, SHOWN))),
+        refused=tuple(copied(UnappliedFiles, each, since=time_of(each.since_s)) for each in islice(refused, SHOWN)),
         refused_total=len(refused),
     )
     return answer_model(answer)
-
-
-def _item(refused: RefusedFiles) -> UnappliedFiles:
-    return UnappliedFiles(
-        group=refused.group,
-        files=tuple(refused.files),
-        since=time_of(refused.since_s),
-        detail=refused.detail,
-        source=refused.source,
-        findings=refused.findings,
-    )
 
 
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"

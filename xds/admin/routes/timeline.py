@@ -16,6 +16,7 @@ from xds.admin.answers import answer_json
 from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.gathering import gather, own_name, silent_error
 from xds.admin.middleware import Segment
+from xds.admin.models.copying import copied
 from xds.admin.models.timeline import NodeTimeline, TimelineEvent
 from xds.admin.models.writing import document_of
 from xds.admin.routing import api_router
@@ -95,7 +96,7 @@ async def get_timeline(
     items = timeline(pasts, nacks.values(), groups)
     found = NodeTimeline(
         node=id,
-        items=tuple(map(TimelineEvent.from_domain, items[:limit])),
+        items=tuple(copied(TimelineEvent, item) for item in items[:limit]),
         truncated=is_cut or len(items) > limit,
         partial=others.partial,
     )
