@@ -63,18 +63,8 @@ def read_precondition(if_match: str | None, if_none_match: str | None) -> Precon
 
     Raises ``RequestError`` if the etag is not in this server's format.
     """
-    if if_none_match is not None:
-        if if_none_match.strip() != ANY_ETAG:
-            raise RequestError(HTTPStatus.BAD_REQUEST, "If-None-Match of a write can only be *")
-        return 0, ""
-    if if_match is None:
-        return None, ""
-    if if_match.strip() == ANY_ETAG:
-        return None, ANY_ETAG
-    tag = _ETAG.fullmatch(if_match)
-    if tag is None:
-        raise RequestError(HTTPStatus.BAD_REQUEST, f"If-Match is not one etag of this server: {if_match[:100]!r}")
-    return None, tag[1]
+    etag = _wanted_etag(_ETAG, "If-Match is not one etag of this server", if_match, if_none_match)
+    return (0, "") if etag == NO_ETAG else (None, etag)
 
 
 def check_precondition_present(deps: Dependencies, if_match: str | None, if_none_match: str | None) -> None:
@@ -295,6 +285,8 @@ def etag_precondition(
     which etags ``If-Match`` takes. The dependency raises ``RequestError`` for an etag of another kind.
     """
 
+    tag = re.compile(rf'\s*(?:W/)?"?({prefix}-[0-9a-f]{{1,32}})"?\s*')
+
     async def expected(
         request: Request,
         if_match: str | None = Header(
@@ -302,21 +294,21 @@ def etag_precondition(
         ),
         if_none_match: str | None = Header(None, description=f"`*`: {absent}. Otherwise 412"),
     ) -> str:
-        return _wanted_etag(dependencies_of(request), prefix, if_match, if_none_match)
+        check_precondition_present(dependencies_of(request), if_match, if_none_match)
+        return _wanted_etag(tag, f"If-Match is not an etag of this kind ({prefix}-...)", if_match, if_none_match)
 
     return expected
 
 
-def _wanted_etag(deps: Dependencies, prefix: str, if_match: str | None, if_none_match: str | None) -> str:
-    check_precondition_present(deps, if_match, if_none_match)
+def _wanted_etag(tag: re.Pattern[str], wrong: str, if_match: str | None, if_none_match: str | None) -> str:
+    """The etag that a write asks for; `NO_ETAG`: there must be nothing. Raises ``RequestError`` for another ``tag``."""
     if if_none_match is not None:
         if if_none_match.strip() != ANY_ETAG:
             raise RequestError(HTTPStatus.BAD_REQUEST, "If-None-Match of a write can only be *")
         return NO_ETAG
     if if_match is None or if_match.strip() == ANY_ETAG:
         return "" if if_match is None else ANY_ETAG
-    tag = re.fullmatch(rf'\s*(?:W/)?"?({prefix}-[0-9a-f]{{1,32}})"?\s*', if_match)
-    if tag is None:
-        detail = f"If-Match is not an etag of this kind ({prefix}-...): {if_match[:100]!r}"
-        raise RequestError(HTTPStatus.BAD_REQUEST, detail)
-    return tag[1]
+    found = tag.fullmatch(if_match)
+    if found is None:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"{wrong}: {if_match[:100]!r}")
+    return found[1]
