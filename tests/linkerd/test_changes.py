@@ -121,7 +121,7 @@ def test_an_address_that_two_services_have_for_a_while_ends_no_stream(site: Link
     policy.next()
     site.put("api", instance("10.0.0.2", virtual_addresses=(VIRTUAL,)))
     assert profile.is_quiet() and policy.is_quiet()
-    told = [state.answer.skipped for state in site.destinations.states()]
+    told = [state.skipped for state in site.destinations.states()]
     assert all("several services: api, web" in " ".join(each) for each in told)
     refuses(client.profile(f"{VIRTUAL}:80"), grpc.StatusCode.FAILED_PRECONDITION)
     site.put("web", instance("10.0.0.1"))
@@ -210,7 +210,7 @@ def test_a_cluster_without_a_name_that_leads_to_it_is_no_leg(
     site.push([*cluster(name, 81), OTHER, route_config("r", hosts=[split])])
     assert not client.profile("shop.example").next().dst_overrides
     (state,) = site.destinations.states()
-    assert any(repr(name) in each for each in state.answer.skipped)
+    assert any(repr(name) in each for each in state.skipped)
 
 
 def test_an_aggregate_cluster_is_the_first_of_its_clusters_that_has_endpoints(
@@ -229,14 +229,14 @@ def test_an_aggregate_cluster_is_the_first_of_its_clusters_that_has_endpoints(
     push([], [])
     assert no_endpoints(stream.next())
     (state,) = site.destinations.states()
-    assert not state.answer.skipped
+    assert not state.skipped
 
 
 def test_aggregates_of_each_other_end(site: LinkerdSite, client: LinkerdClient) -> None:
     site.push([aggregate("web", "api", "nobody"), aggregate("api", "web"), OTHER])
     assert no_endpoints(client.get("web").next())
     (state,) = site.destinations.states()
-    assert "nobody" in " ".join(state.answer.skipped)
+    assert "nobody" in " ".join(state.skipped)
 
 
 def aggregate(name: str, *clusters: str) -> dict[str, Any]:

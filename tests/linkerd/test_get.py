@@ -234,11 +234,11 @@ def test_case_19_a_client_that_never_reads_costs_the_messages_of_one_answer(site
     many = [f"10.0.{n >> 8}.{n & 255}" for n in range(1, 3_001)]
     site.put("web", *map(instance, many))
     stream = client.get(HOST, paused=True)
-    site.wait(lambda: len(site.destinations) == 1 and site.destinations.states()[0].messages_n, "the first message")
+    site.wait(lambda: len(site.destinations) == 1 and site.destinations.states()[0].messages, "the first message")
     for weight in range(2, 17):  # each of these changes is a message of a quarter of a megabyte
         site.put("web", *(instance(address, weight=weight) for address in many))
     (state,) = site.destinations.states()
-    assert state.messages_n <= 4, "what the client has no room for is not made"
+    assert state.messages <= 4, "what the client has no room for is not made"
     stream.resume()
     proxy, update = ProxyOfToday(), None
     while update is None or update.add.addrs[0].weight != 160_000:
@@ -627,7 +627,7 @@ def test_inexpressible_settings_of_clusters_and_resolvers_are_reported(site: Lin
     streams = [get("api"), get(HOST)]
     for stream in streams:
         added(stream.next())
-    told = {state.answer.authority: " ".join(state.answer.skipped) for state in site.destinations.states()}
+    told = {state.authority: " ".join(state.skipped) for state in site.destinations.states()}
     assert "outlier_detection" in told["api:80"] and "LoadBalancer" in told[f"{HOST}:80"]
 
 

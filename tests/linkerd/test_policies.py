@@ -44,7 +44,7 @@ def destinations(route: Any) -> dict[str, int]:
 
 
 def skipped(site: LinkerdSite) -> str:
-    return "\n".join(reason for state in site.destinations.states() for reason in state.answer.skipped)
+    return "\n".join(reason for state in site.destinations.states() for reason in state.skipped)
 
 
 def test_routes_match_headers_parameters_and_methods_and_have_destinations(site: LinkerdSite) -> None:

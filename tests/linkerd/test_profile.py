@@ -255,7 +255,7 @@ def test_retries_that_are_not_about_statuses_are_left_out_and_reported(
     retried = [(one.condition.status.min, one.condition.status.max) for one in pay.response_classes if one.is_failure]
     assert retried == ([(502, 504)] if "gateway-error" in to.get("RetryOn", ()) else [])
     assert pay.is_retryable == bool(retried)
-    told = [each for state in site.destinations.states() for each in state.answer.skipped]
+    told = [each for state in site.destinations.states() for each in state.skipped]
     assert any(word in each for each in told), told
 
 
@@ -277,7 +277,7 @@ def test_a_path_that_the_proxy_may_read_otherwise_is_left_out_and_reported(
     (told,) = client.profile(HOST).next().routes
     assert told.condition.path.regex == "^(?:/a|/b)$"
     (state,) = site.destinations.states()
-    assert any("route 1" in each and "regular expression" in each for each in state.answer.skipped)
+    assert any("route 1" in each and "regular expression" in each for each in state.skipped)
 
 
 def test_case_53_an_invalid_write_is_refused_and_the_last_good_profile_stays(
@@ -307,7 +307,7 @@ def test_case_54_inexpressible_routes_are_left_out_and_reported(site: LinkerdSit
     assert [one.metrics_labels["route"] for one in profile.routes] == ["/a*"]
     assert not profile.dst_overrides, "requests keep going where they go"
     (state,) = site.destinations.states()
-    told = "\n".join(state.answer.skipped)
+    told = "\n".join(state.skipped)
     for word in ("headers", "query parameters", "another destination", "PrefixRewrite", "NumRetries"):
         assert word in told
 

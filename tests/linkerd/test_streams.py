@@ -177,7 +177,7 @@ def test_metadata_of_an_endpoint_describe_its_role_in_the_mesh(site: LinkerdSite
     assert found.protocol_hint.WhichOneof("protocol") == "opaque"
     assert found.metric_labels["team"] == "x"
     (state,) = site.destinations.states()
-    told = " ".join(state.answer.skipped)
+    told = " ".join(state.skipped)
     assert "names are not resolved" in told and "pipe" in told
 
 
@@ -325,8 +325,8 @@ def test_a_stream_is_shown_with_its_node(site: LinkerdSite, client: LinkerdClien
     node = site.fleet.node("web-1.shop")
     assert node is not None and node.cluster == "shop" and node.locality.zone == "z1"
     assert [one.service for one in node.streams] == ["Linkerd"]
-    (state,) = site.destinations.of_node("web-1.shop")
-    assert state.method == "Destination/Get" and state.answer.endpoints_n == 1 and state.messages_n == 1
+    (state,) = site.destinations.of_node("web-1.shop").values()
+    assert state.method == "Destination/Get" and state.endpoints == 1 and state.messages == 1
     text = site.metrics.text().decode()
     assert 'xds_server_linkerd_streams{state="told"} 1.0' in text
     assert 'xds_server_streams{protocol="linkerd",service="Linkerd"} 1.0' in text

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
+from xds.admin.models.nodes import StreamAnswer
 from xds.linkerd.address_index import AddressChanges, AddressIndex
-from xds.linkerd.core.conversation import AnswerStatus, Conversations
+from xds.linkerd.core.conversation import Conversations
 from xds.linkerd.core.mesh_state import DestinationRules, IdentityCache, MeshState, Presence
 from xds.linkerd.core.resolver import DestinationResolver
 from xds.mesh.config_entries import EntryTable
@@ -37,22 +38,12 @@ NO_META: Mapping[str, str] = MappingProxyType({})
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class DestinationStream:
-    """A stream of the Linkerd API. ``messages_n`` were sent, the last one at ``sent_at`` (epoch seconds, 0 for never).
-
-    ``id`` is the id of the stream in the fleet. ``answer`` is the last answer.
-    """
-
-    id: int
-    method: str
-    answer: AnswerStatus
-    messages_n: int = 0
-    sent_at: float = 0.0
-
-
 class DestinationFollower(Protocol):
     """A stream whose answer depends on services and on an address."""
+
+    @property
+    def id(self) -> int:
+        """The id of the stream in the fleet."""
 
     @property
     def node_id(self) -> str:
@@ -62,8 +53,8 @@ class DestinationFollower(Protocol):
     def machine(self) -> str:
         """The machine whose zone is that of the client; empty for none. It never changes."""
 
-    def state(self) -> DestinationStream:
-        """The stream as the admin API shows it."""
+    def state(self) -> StreamAnswer:
+        """Its last answer, as the admin API shows it."""
 
     def notify(self) -> None:
         """The answer may have changed."""
@@ -175,12 +166,12 @@ class Destinations:
         """The zone of a machine, as its instances say it; empty if it is not known."""
         return self.addresses.zone_of(node)
 
-    def of_node(self, node_id: str) -> list[DestinationStream]:
-        """The open streams of a node."""
-        return [follower.state() for follower in self._by_node.get(node_id, ())]
+    def of_node(self, node_id: str) -> dict[int, StreamAnswer]:
+        """The last answers on the open streams of a node, by the id of the stream."""
+        return {follower.id: follower.state() for follower in self._by_node.get(node_id, ())}
 
-    def states(self) -> list[DestinationStream]:
-        """All open streams."""
+    def states(self) -> list[StreamAnswer]:
+        """The last answers on all open streams."""
         return [follower.state() for follower in self._depends]
 
     # Followers

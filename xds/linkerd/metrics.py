@@ -30,11 +30,9 @@ class LinkerdMetrics(Collector):
         states: Counter[str] = Counter()
         skipped = 0
         for stream in self._destinations.states():
-            answer = stream.answer
-            is_empty = answer.endpoints_n == 0
-            state = "awaited" if not answer.is_settled else "unknown" if not answer.exists else "told"
-            states["empty" if state == "told" and is_empty else state] += 1
-            skipped += bool(answer.skipped)
+            state = "awaited" if not stream.is_known else "unknown" if not stream.exists else "told"
+            states["empty" if state == "told" and stream.endpoints == 0 else state] += 1
+            skipped += bool(stream.skipped)
         text = "Streams of Linkerd proxies by their last answer: told (endpoints, a profile or policies), empty (no"
         text += " endpoints), unknown (no such service), awaited (no answer yet)"
         yield family(

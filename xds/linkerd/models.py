@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from xds.admin.models.nodes import StreamAnswer
-from xds.admin.models.values import time_of
+from xds.admin.models.copying import copied
 
 if TYPE_CHECKING:
     from xds.linkerd.core.endpoint import DestinationEndpoint
     from xds.linkerd.core.resolver import ProfileAnswer, StateAnswer
-    from xds.linkerd.destinations import DestinationStream
 
 ENDPOINTS_SHOWN = 1_000
 
@@ -44,15 +42,7 @@ class AnsweredEndpoint:
     @classmethod
     def from_domain(cls, one: DestinationEndpoint) -> AnsweredEndpoint:
         """An endpoint of a destination."""
-        return cls(
-            address=one.address,
-            port=one.port,
-            weight=one.weight,
-            zone=one.zone,
-            identity=one.mesh.identity,
-            protocol=one.mesh.hint.value,
-            labels=dict(one.labels),
-        )
+        return copied(cls, one, identity=one.mesh.identity, protocol=one.mesh.hint.value, labels=dict(one.labels))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,20 +102,19 @@ class DestinationProfile:
     def from_domain(cls, answer: ProfileAnswer) -> DestinationProfile:
         """The profile of a destination."""
         profile = answer.profile
-        return cls(
-            name=profile.name,
-            is_opaque=profile.is_opaque,
+        return copied(
+            cls,
+            profile,
             routes=tuple(
-                AnsweredRoute(
-                    name=route.name,
+                copied(
+                    AnsweredRoute,
+                    route,
                     path_regex=route.condition.path_regex,
-                    methods=tuple(route.condition.methods),
+                    methods=route.condition.methods,
                     is_retryable=bool(route.failures),
-                    timeout_s=route.timeout_s,
                 )
                 for route in profile.routes
             ),
-            overrides=tuple(ProfileOverride(authority=one.authority, weight=one.weight) for one in profile.overrides),
             endpoint=AnsweredEndpoint.from_domain(profile.endpoint) if profile.endpoint is not None else None,
         )
 
@@ -176,19 +165,3 @@ class DestinationAnswer:
             profile=DestinationProfile.from_domain(profile),
             skipped=tuple(dict.fromkeys(skipped)),
         )
-
-
-def linkerd_answer(stream: DestinationStream) -> StreamAnswer:
-    """The last answer on a Linkerd stream."""
-    answer = stream.answer
-    return StreamAnswer(
-        method=stream.method,
-        authority=answer.authority,
-        source=answer.source,
-        is_known=answer.is_settled,
-        exists=answer.exists,
-        endpoints=answer.endpoints_n,
-        messages=stream.messages_n,
-        sent=time_of(stream.sent_at) if stream.sent_at else None,
-        skipped=tuple(answer.skipped),
-    )

@@ -12,7 +12,6 @@ from xds.feature import ServedFeature
 from xds.linkerd.destinations import Destinations
 from xds.linkerd.methods import LABEL, METHODS
 from xds.linkerd.metrics import LinkerdMetrics
-from xds.linkerd.models import linkerd_answer
 from xds.linkerd.settings import DestinationSettings
 from xds.linkerd.streams import LinkerdHandler, LinkerdServing
 from xds.mesh.config_entries import EntryTable
@@ -35,14 +34,7 @@ class ServedLinkerd(ServedFeature):
         streams: DiscoveryDependencies,
     ) -> None:
         self.destinations = Destinations(catalog, entries, cache, settings.rules(datacenter))
-        self._serving = LinkerdServing(
-            streams,
-            self.destinations,
-            settings.periodic_update_s,
-            settings.periodic_update_today_s,
-            settings.settle_s,
-            settings.start_s,
-        )
+        self._serving = LinkerdServing(streams, self.destinations, settings)
 
     def stream_methods(self) -> Iterator[StreamMethod]:
         """The methods for proxies of today and of 2018."""
@@ -57,4 +49,4 @@ class ServedLinkerd(ServedFeature):
 
     def stream_answers(self, node_id: str) -> Mapping[int, StreamAnswer]:
         """The last answers on the open streams of a node."""
-        return {stream.id: linkerd_answer(stream) for stream in self.destinations.of_node(node_id)}
+        return self.destinations.of_node(node_id)

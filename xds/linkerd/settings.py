@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -67,17 +68,7 @@ class DestinationSettings(Section):
         from xds.linkerd.core.mesh_state import DestinationRules
         from xds.linkerd.core.profile import RetryBudget
 
-        http2 = Http2Params(
-            self.connection_window_bytes,
-            self.stream_window_bytes,
-            self.adaptive_windows,
-            self.keep_alive_s,
-            self.keep_alive_timeout_s,
-            self.keep_alive_while_idle,
-            self.reset_streams,
-            self.frame_bytes,
-            self.send_buffer_bytes,
-        )
+        http2 = Http2Params(**{each.name: getattr(self, each.name) for each in fields(Http2Params)})
         mesh = MeshRules(
             self.trust_domain,
             self.control_namespace,

@@ -14,12 +14,16 @@ from typing import Any
 import grpc
 
 from xds.access.authorisation import Identity
+from xds.admin.models.copying import copied
+from xds.admin.models.nodes import StreamAnswer
+from xds.admin.models.values import time_of
 from xds.linkerd.core.context_token import NO_TOKEN, node_of
 from xds.linkerd.core.conversation import Conversation
 from xds.linkerd.core.mesh_state import DestinationClient
-from xds.linkerd.destinations import Destinations, DestinationStream
+from xds.linkerd.destinations import Destinations
 from xds.linkerd.methods import LABEL, LinkerdMethod
 from xds.linkerd.proto import conduit_destination_pb2 as _of_2018  # noqa: F401 - reflection describes it
+from xds.linkerd.settings import DestinationSettings
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Locality, Node
 from xds.model.snapshot import Snapshot
@@ -43,19 +47,11 @@ _log = get_logger("xds.server.destination")
 
 @dataclass(slots=True)
 class LinkerdServing:
-    """What all Linkerd streams of a server share, in addition to what all streams share.
-
-    ``periodic_s``: the interval of periodic updates to clients of 2018, ``periodic_today_s`` to those of today; 0 for
-    none. An answer waits ``settle_s`` for data that is not known yet. Until ``start_s`` after the start of the server,
-    an unknown address is not answered.
-    """
+    """What all Linkerd streams of a server share, in addition to what all streams share."""
 
     deps: DiscoveryDependencies
     destinations: Destinations
-    periodic_s: float = 10.0
-    periodic_today_s: float = 0.0
-    settle_s: float = 2.0
-    start_s: float = 30.0
+    settings: DestinationSettings
     started_at: float = field(default_factory=monotonic)
 
 
@@ -89,7 +85,8 @@ class LinkerdHandler(StreamHandler):
         self._messages_n = 0
         self._sent_at = 0.0
         self._notified = self._periodic_due = self._warned = False
-        self._periodic_s = serving.periodic_s if method.is_of_2018 else serving.periodic_today_s
+        settings = serving.settings
+        self._periodic_s = settings.periodic_update_s if method.is_of_2018 else settings.periodic_update_today_s
         self._timer: asyncio.TimerHandle | None = None
 
     # For the registry and `Destinations`
@@ -138,11 +135,19 @@ class LinkerdHandler(StreamHandler):
     def end_lingering(self) -> None:
         """Nothing to do: a Linkerd proxy has no lingering resources."""
 
-    def state(self) -> DestinationStream:
-        """The stream as the admin API shows it."""
+    def state(self) -> StreamAnswer:
+        """The last answer, as the admin API shows it."""
         assert self._conversation is not None
-        method = f"{self._method.service.rpartition('.')[2]}/{self._method.method}"
-        return DestinationStream(self.id, method, self._conversation.answer, self._messages_n, self._sent_at)
+        answer = self._conversation.answer
+        return copied(
+            StreamAnswer,
+            answer,
+            method=f"{self._method.service.rpartition('.')[2]}/{self._method.method}",
+            is_known=answer.is_settled,
+            endpoints=answer.endpoints_n,
+            messages=self._messages_n,
+            sent=time_of(self._sent_at) if self._sent_at else None,
+        )
 
     def finish(self, status: Status = RETRY_STATUS) -> None:
         """As `StreamHandler.finish`. By default the client is made to open a new stream."""
@@ -269,8 +274,8 @@ class LinkerdHandler(StreamHandler):
             self._snapshot = view.snapshot
         zone = token.zone or self._serving.destinations.zone_of(token.node_name)
         now = monotonic()
-        waits = self._awaits_since is None or now - self._awaits_since < self._serving.settle_s
-        starts = now - self._serving.started_at < self._serving.start_s
+        waits = self._awaits_since is None or now - self._awaits_since < self._serving.settings.settle_s
+        starts = now - self._serving.started_at < self._serving.settings.start_s
         return DestinationClient(zone, token.node_name, self._snapshot, waits, starts)
 
     def _note_awaiting(self, conversation: Conversation) -> None:

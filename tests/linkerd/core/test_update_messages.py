@@ -14,6 +14,7 @@ from xds.linkerd.core.endpoint import (
     MeshRole,
     ZoneLocality,
     ordered,
+    parse_address,
 )
 from xds.linkerd.core.update_messages import (
     MESSAGE_BYTES,
@@ -25,10 +26,10 @@ from xds.linkerd.core.update_messages import (
     encoded_endpoint,
     heartbeat,
     updates,
-    weighted_address,
 )
 from xds.linkerd.proto import conduit_destination_pb2 as conduit
 from xds.linkerd.proto import destination_pb2 as today
+from xds.linkerd.proto import net_pb2
 
 TEXTS = st.text(max_size=8)
 LABELS = st.dictionaries(st.sampled_from(["pod", "node", "a", "zz"]), TEXTS, max_size=3)
@@ -61,9 +62,15 @@ ENDPOINTS = st.builds(
 @given(ENDPOINTS, st.sampled_from(list(ZoneLocality)))
 def test_an_endpoint_is_its_message(one: DestinationEndpoint, zone_locality: ZoneLocality) -> None:
     body = encoded_endpoint(one, zone_locality, ProtocolGeneration.LINKERD)
-    message = today.WeightedAddrSet(addrs=[weighted_address(one, zone_locality)])
-    assert today.WeightedAddrSet.FromString(body) == message
-    assert len(body) == message.ByteSize(), "nothing is written twice, and no default"
+    message = today.WeightedAddrSet.FromString(body)
+    assert message.SerializeToString(deterministic=True) == body, "nothing is written twice, and no default"
+    (found,) = message.addrs
+    assert (found.addr, found.weight) == (_tcp_address(one), one.weight)
+    zone = {"zone": one.zone} if one.zone else {}
+    assert dict(found.metric_labels) == {**dict(one.labels), **zone, "zone_locality": zone_locality.value}
+    assert found.authority_override.authority_override == one.mesh.authority_override
+    identity = found.tls_identity
+    assert one.mesh.identity in (identity.dns_like_identity.name, identity.uri_like_identity.uri)
 
 
 @given(ENDPOINTS)
@@ -72,8 +79,16 @@ def test_an_endpoint_of_2018_is_a_part_of_it(one: DestinationEndpoint) -> None:
     (found,) = conduit.WeightedAddrSet.FromString(body).addrs
     assert conduit.WeightedAddrSet(addrs=[found]).SerializeToString(deterministic=True) == body
     (of_today,) = today.WeightedAddrSet.FromString(body).addrs
-    assert of_today.addr == weighted_address(one).addr and of_today.weight == one.share
+    assert of_today.addr == _tcp_address(one) and of_today.weight == one.share
     assert set(found.metric_labels) <= {"k8s_pod"}
+
+
+def _tcp_address(one: DestinationEndpoint) -> net_pb2.TcpAddress:
+    address = parse_address(one.address)
+    if address.version == 4:
+        return net_pb2.TcpAddress(ip=net_pb2.IPAddress(ipv4=int(address)), port=one.port)
+    v6 = net_pb2.IPv6(first=int(address) >> 64, last=int(address) & (2**64 - 1))
+    return net_pb2.TcpAddress(ip=net_pb2.IPAddress(ipv6=v6), port=one.port)
 
 
 CACHE_BYTES = 4 << 20

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from xds.codec.load_assignment import decode_assignment
-from xds.linkerd.core.endpoint import WEIGHT_MAX, WEIGHT_ONE, DestinationEndpoint, ordered
+from xds.linkerd.core.endpoint import WEIGHT_MAX, WEIGHT_ONE, DestinationEndpoint, FoundEndpoints, ordered
 from xds.linkerd.core.mesh_role import FILTER_METADATA, MeshRules, bare_key, mesh_role
 from xds.model.ip_address import is_ip_address
 from xds.model.resource import Resource
@@ -37,21 +37,13 @@ class AssignmentOptions:
     weighs_localities: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentEndpoints:
-    """The endpoints by address and port. ``skipped`` lists the parts that Linkerd's API cannot express."""
-
-    endpoints: tuple[DestinationEndpoint, ...] = ()
-    skipped: tuple[str, ...] = ()
-
-
 @lru_cache(_ASSIGNMENTS_CACHED)
-def read_assignment(resource: Resource, options: AssignmentOptions) -> AssignmentEndpoints:
+def read_assignment(resource: Resource, options: AssignmentOptions) -> FoundEndpoints:
     """The endpoints of an assignment. Cached, because many streams use the same assignment."""
     return endpoints_of_assignment(decode_assignment(resource), options)
 
 
-def endpoints_of_assignment(message: Any, options: AssignmentOptions) -> AssignmentEndpoints:
+def endpoints_of_assignment(message: Any, options: AssignmentOptions) -> FoundEndpoints:
     """The endpoints of a parsed assignment, such as the one in a static cluster."""
     skipped: list[str] = []
     if message.policy.drop_overloads:
@@ -62,8 +54,8 @@ def endpoints_of_assignment(message: Any, options: AssignmentOptions) -> Assignm
         if endpoints:
             if any(entry.priority != priority for entry in entries):
                 skipped.append(f"priorities: only the endpoints of priority {priority} are sent")
-            return AssignmentEndpoints(ordered(endpoints), tuple(skipped[:SKIPPED_LIMIT]))
-    return AssignmentEndpoints((), tuple(skipped[:SKIPPED_LIMIT]))
+            return FoundEndpoints(ordered(endpoints), tuple(skipped[:SKIPPED_LIMIT]))
+    return FoundEndpoints((), tuple(skipped[:SKIPPED_LIMIT]))
 
 
 def _is_used(entry: Any, options: AssignmentOptions) -> bool:

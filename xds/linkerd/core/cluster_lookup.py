@@ -10,13 +10,12 @@ from typing import Any
 from xds.codec.schema import parsed_or_empty
 from xds.linkerd.core.assignment_endpoints import (
     SKIPPED_LIMIT,
-    AssignmentEndpoints,
     AssignmentOptions,
     endpoints_of_assignment,
     read_assignment,
 )
 from xds.linkerd.core.authority import Authority, Grammar, NamingRules, is_label, read_authority
-from xds.linkerd.core.endpoint import DestinationEndpoint
+from xds.linkerd.core.endpoint import FoundEndpoints
 from xds.linkerd.core.mesh_state import DestinationRules
 from xds.linkerd.core.omission import cluster_omissions
 from xds.linkerd.core.profile import RetryBudget
@@ -41,14 +40,6 @@ class FoundCluster:
 
     name: str
     host: NamedHost | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterEndpoints:
-    """The endpoints of a cluster. ``is_settled`` is False while its assignment does not exist yet."""
-
-    found: AssignmentEndpoints
-    is_settled: bool = True
 
 
 def find_cluster(authority: Authority, snapshot: Snapshot) -> FoundCluster | None:
@@ -97,11 +88,11 @@ def _omissions(resource: Resource) -> tuple[str, ...]:
 
 
 @lru_cache(_CLUSTERS_CACHED)
-def _own_assignment(resource: Resource, options: AssignmentOptions) -> AssignmentEndpoints:
+def _own_assignment(resource: Resource, options: AssignmentOptions) -> FoundEndpoints:
     return endpoints_of_assignment(_cluster(resource).load_assignment, options)
 
 
-def cluster_endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> ClusterEndpoints:
+def cluster_endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> FoundEndpoints:
     """The endpoints of a cluster. An aggregate has those of its first member that has any, as with priorities."""
     is_settled, skipped, clusters = True, list[str](), snapshot.get(CLUSTER).resources
     for member in _leaves(snapshot, name):
@@ -111,14 +102,10 @@ def cluster_endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) ->
         answer = _endpoints(snapshot, member, rules)
         skipped += _omissions(clusters[member]) if member in clusters else ()
         is_settled = is_settled and answer.is_settled
-        skipped += answer.found.skipped
-        if answer.found.endpoints:
-            return ClusterEndpoints(_limited(answer.found.endpoints, skipped), is_settled)
-    return ClusterEndpoints(_limited((), skipped), is_settled)
-
-
-def _limited(endpoints: tuple[DestinationEndpoint, ...], skipped: list[str]) -> AssignmentEndpoints:
-    return AssignmentEndpoints(endpoints, tuple(skipped[:SKIPPED_LIMIT]))
+        skipped += answer.skipped
+        if answer.endpoints:
+            return FoundEndpoints(answer.endpoints, tuple(skipped[:SKIPPED_LIMIT]), is_settled)
+    return FoundEndpoints((), tuple(skipped[:SKIPPED_LIMIT]), is_settled)
 
 
 def _leaves(snapshot: Snapshot, name: str) -> Iterator[str]:
@@ -144,26 +131,26 @@ def _members(resource: Resource) -> tuple[str, ...] | None:
     return tuple(parsed_or_empty(kind, config.value).clusters) if kind == _AGGREGATE else None
 
 
-def _endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> ClusterEndpoints:
+def _endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> FoundEndpoints:
     """The endpoints of a cluster: those of its assignment, or those in the cluster itself."""
     resource = snapshot.get(CLUSTER).resources.get(name)
     assignments = snapshot.get(ENDPOINT).resources
     if resource is None:
-        return ClusterEndpoints(read_assignment(assignments[name], AssignmentOptions(rules.mesh, rules.has_ipv6)))
+        return read_assignment(assignments[name], AssignmentOptions(rules.mesh, rules.has_ipv6))
     cluster = _cluster(resource)
     weighs_localities = (
         cluster.common_lb_config.WhichOneof("locality_config_specifier") == "locality_weighted_lb_config"
     )
     options = AssignmentOptions(rules.mesh, rules.has_ipv6, weighs_localities)
     if cluster.WhichOneof("cluster_discovery_type") == "type" and cluster.type != _EDS:
-        return ClusterEndpoints(_own_assignment(resource, options))
+        return _own_assignment(resource, options)
     if cluster.WhichOneof("cluster_discovery_type") == "cluster_type":
         omission = f"cluster_type {cluster.cluster_type.name!r:.80} has no endpoints of its own"
-        return ClusterEndpoints(AssignmentEndpoints(skipped=(omission,)))
+        return FoundEndpoints(skipped=(omission,))
     assignment = assignments.get(cluster.eds_cluster_config.service_name or name)
     if assignment is None:
-        return ClusterEndpoints(AssignmentEndpoints(), is_settled=False)
-    return ClusterEndpoints(read_assignment(assignment, options))
+        return FoundEndpoints(is_settled=False)  # its assignment does not exist yet
+    return read_assignment(assignment, options)
 
 
 def cluster_rules(

@@ -145,6 +145,20 @@ def ordered(endpoints: Iterable[DestinationEndpoint]) -> tuple[DestinationEndpoi
     return tuple(by_address[numeric_address] for numeric_address in sorted(by_address))
 
 
+@dataclass(frozen=True, slots=True)
+class FoundEndpoints:
+    """The endpoints behind a name by address and port, and the services that they depend on.
+
+    ``skipped`` lists the parts that Linkerd's API cannot express. ``is_settled`` is False while data that was not read
+    yet may bring endpoints.
+    """
+
+    endpoints: tuple[DestinationEndpoint, ...] = ()
+    skipped: tuple[str, ...] = ()
+    is_settled: bool = True
+    services: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, eq=False)
 class DestinationState:
     """The state of a destination for clients with the same filter. It is compared by identity, since it is shared.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xds.codec.naming import to_duration
 from xds.linkerd.core.profile import StatusRange, Subject, WeightedAuthority, metadata_of, method_of
@@ -155,18 +155,10 @@ def encode_outbound(rule: OutboundRule) -> bytes:
 
 def _http_route(rule: OutboundRule, route: PolicyRoute) -> pb.HttpRoute:
     backends = [_route_backend(rule, one) for one in route.backends]
-    weighted = [
-        pb.HttpRoute.WeightedRouteBackend(backend=backend, weight=one.weight)
-        for backend, one in zip(backends, route.backends, strict=True)
-    ]
-    shared = pb.HttpRoute.Distribution(
-        first_available=pb.HttpRoute.Distribution.FirstAvailable(backends=backends) if len(backends) == 1 else None,
-        random_available=pb.HttpRoute.Distribution.RandomAvailable(backends=weighted) if len(backends) > 1 else None,
-    )
     message = pb.HttpRoute.Rule(
         matches=[_match(one) for one in route.matches],
         filters=_filters(route.request, route.response),
-        backends=shared,
+        backends=_distribution(pb.HttpRoute, backends, route.backends),
         timeouts=_timeouts(route),
         retry=_retry(route.retry) if route.retry is not None else None,
     )
@@ -231,24 +223,17 @@ def _query(one: TextMatch) -> http_route_pb2.QueryParamMatch:
     return http_route_pb2.QueryParamMatch(name=one.name, regex=full_match(one.text))
 
 
-def _filters(request: HeaderChanges, response: HeaderChanges) -> list[pb.HttpRoute.Filter]:
-    return [*_request_filter(request), *_response_filter(response)]
+def _filters(request: HeaderChanges, response: HeaderChanges) -> Iterator[pb.HttpRoute.Filter]:
+    if request != NO_CHANGES:
+        changes = http_route_pb2.RequestHeaderModifier(**_changes(request))
+        yield pb.HttpRoute.Filter(request_header_modifier=changes)
+    if response != NO_CHANGES:
+        changed = http_route_pb2.ResponseHeaderModifier(**_changes(response))
+        yield pb.HttpRoute.Filter(response_header_modifier=changed)
 
 
-def _request_filter(changes: HeaderChanges) -> Iterator[pb.HttpRoute.Filter]:
-    if changes != HeaderChanges():
-        message = http_route_pb2.RequestHeaderModifier(
-            add=_headers(changes.add), set=_headers(changes.set), remove=changes.remove
-        )
-        yield pb.HttpRoute.Filter(request_header_modifier=message)
-
-
-def _response_filter(changes: HeaderChanges) -> Iterator[pb.HttpRoute.Filter]:
-    if changes != HeaderChanges():
-        message = http_route_pb2.ResponseHeaderModifier(
-            add=_headers(changes.add), set=_headers(changes.set), remove=changes.remove
-        )
-        yield pb.HttpRoute.Filter(response_header_modifier=message)
+def _changes(changes: HeaderChanges) -> dict[str, Any]:
+    return {"add": _headers(changes.add), "set": _headers(changes.set), "remove": changes.remove}
 
 
 def _headers(pairs: Pairs) -> http_types_pb2.Headers | None:
@@ -265,16 +250,19 @@ def _headers(pairs: Pairs) -> http_types_pb2.Headers | None:
 def _opaque_route(rule: OutboundRule) -> pb.OpaqueRoute:
     shares = rule.routes[-1].backends
     backends = [pb.OpaqueRoute.RouteBackend(backend=_backend(rule, one)) for one in shares]
+    rules = [pb.OpaqueRoute.Rule(backends=_distribution(pb.OpaqueRoute, backends, shares))]
+    return pb.OpaqueRoute(metadata=meta_pb2.Metadata(default="opaque"), rules=rules)
+
+
+def _distribution(kind: Any, backends: Sequence[Any], shares: Sequence[PolicyBackend]) -> Any:
+    """The backends of a route of this kind: the only one, or several by weight."""
+    if len(backends) == 1:
+        return kind.Distribution(first_available=kind.Distribution.FirstAvailable(backends=backends))
     weighted = [
-        pb.OpaqueRoute.WeightedRouteBackend(backend=backend, weight=one.weight)
+        kind.WeightedRouteBackend(backend=backend, weight=one.weight)
         for backend, one in zip(backends, shares, strict=True)
     ]
-    shared = pb.OpaqueRoute.Distribution(
-        first_available=pb.OpaqueRoute.Distribution.FirstAvailable(backends=backends) if len(backends) == 1 else None,
-        random_available=pb.OpaqueRoute.Distribution.RandomAvailable(backends=weighted) if len(backends) > 1 else None,
-    )
-    default = meta_pb2.Metadata(default="opaque")
-    return pb.OpaqueRoute(metadata=default, rules=[pb.OpaqueRoute.Rule(backends=shared)])
+    return kind.Distribution(random_available=kind.Distribution.RandomAvailable(backends=weighted))
 
 
 def _backend(rule: OutboundRule, one: PolicyBackend) -> pb.Backend:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from xds.codec.naming import to_duration
 from xds.linkerd.core.endpoint import DestinationEndpoint
 from xds.linkerd.core.rust_regex import anchored
-from xds.linkerd.core.update_messages import weighted_address
+from xds.linkerd.core.update_messages import encoded_address
 from xds.linkerd.proto import destination_pb2 as pb
 from xds.linkerd.proto import http_types_pb2, meta_pb2
 
@@ -120,10 +120,8 @@ def encode_profile(profile: Profile) -> bytes:
         parent_ref=metadata_of(profile.subject),
     )
     if profile.endpoint is not None:
-        address = weighted_address(profile.endpoint)
-        if profile.namespace:
-            address.metric_labels["namespace"] = profile.namespace
-        message.endpoint.CopyFrom(address)
+        labels = {"namespace": profile.namespace} if profile.namespace else {}
+        message.endpoint.MergeFromString(encoded_address(profile.endpoint, **labels))
     return message.SerializeToString(deterministic=True)
 
 

@@ -81,13 +81,23 @@ class DestinationResolver:
             return self._address_state(authority, generation)
         subject, is_settled, services = self._find(authority, client)
         if isinstance(subject, FoundService):
-            return self._service_state(authority, subject, client, generation, services)
-        if isinstance(subject, FoundCluster):
+            found, source = self._services.endpoints(subject, authority.port), f"service {subject.service}"
+            instance, label = subject.instance, authority.service
+            node_only = self._services.is_node_only(subject)
+        elif isinstance(subject, FoundCluster):
             assert client.snapshot is not None
-            return self._cluster_state(authority, subject, client, client.snapshot, generation, services)
-        waits = client.waits or (self._services.is_starting() and not client.has_answer)
-        is_awaited = not is_settled and waits
-        return StateAnswer(None if is_awaited else _ABSENT, services)
+            found, source = cluster_endpoints(client.snapshot, subject.name, self.rules), f"cluster {subject.name}"
+            instance, label, node_only = "", subject.name, False
+        else:
+            waits = client.waits or (self._services.is_starting() and not client.has_answer)
+            is_awaited = not is_settled and waits
+            return StateAnswer(None if is_awaited else _ABSENT, services)
+        services |= found.services
+        if not found.is_settled and client.waits:
+            return StateAnswer(None, services, found.skipped, source)
+        endpoint_filter = EndpointFilter(client.zone, client.node, instance, node_only, self.rules.has_ipv6)
+        state = self._shared(authority, found.endpoints, endpoint_filter, _labels(authority, generation, label))
+        return StateAnswer(state, services, found.skipped, source)
 
     def _address_state(self, authority: Authority, generation: ProtocolGeneration) -> StateAnswer:
         """The requested address as the only endpoint, for clients of 2018. Others must not request addresses."""
@@ -112,43 +122,6 @@ class DestinationResolver:
                 f"{authority.host!r:.200} is neither a name of this server nor a cluster of the client's group"
             )
         return None, not self._services.is_unread(authority), services
-
-    def _service_state(
-        self,
-        authority: Authority,
-        service: FoundService,
-        client: DestinationClient,
-        generation: ProtocolGeneration,
-        services: frozenset[str],
-    ) -> StateAnswer:
-        answer = self._services.endpoints(service, authority.port)
-        depends = services | answer.services
-        if not answer.is_settled and client.waits:
-            return StateAnswer(None, depends, answer.skipped, f"service {service.service}")
-        endpoint_filter = EndpointFilter(
-            client.zone, client.node, service.instance, self._services.is_node_only(service), self.rules.has_ipv6
-        )
-        labels = _labels(authority, generation, authority.service)
-        state = self._shared(authority, answer.endpoints, endpoint_filter, labels)
-        return StateAnswer(state, depends, answer.skipped, f"service {service.service}")
-
-    def _cluster_state(
-        self,
-        authority: Authority,
-        cluster: FoundCluster,
-        client: DestinationClient,
-        snapshot: Snapshot,
-        generation: ProtocolGeneration,
-        services: frozenset[str],
-    ) -> StateAnswer:
-        answer = cluster_endpoints(snapshot, cluster.name, self.rules)
-        source = f"cluster {cluster.name}"
-        if not answer.is_settled and client.waits:
-            return StateAnswer(None, services, answer.found.skipped, source)
-        endpoint_filter = EndpointFilter(client.zone, client.node, has_ipv6=self.rules.has_ipv6)
-        labels = _labels(authority, generation, cluster.name)
-        state = self._shared(authority, answer.found.endpoints, endpoint_filter, labels)
-        return StateAnswer(state, services, answer.found.skipped, source)
 
     def _shared(
         self,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from xds.linkerd.core.authority import Authority, Grammar, ServiceCandidate, read_authority, service_host
 from xds.linkerd.core.chain_policy import chain_policy
 from xds.linkerd.core.chain_profile import chain_rules
-from xds.linkerd.core.endpoint import DestinationEndpoint, ordered
+from xds.linkerd.core.endpoint import DestinationEndpoint, FoundEndpoints, ordered
 from xds.linkerd.core.instance_endpoints import endpoint_of, endpoints_of
 from xds.linkerd.core.mesh_role import is_opaque_port, linkerd_values
 from xds.linkerd.core.mesh_state import DestinationRules, IdentityCache, MeshState, Presence
@@ -42,19 +42,6 @@ class FoundService:
     def service(self) -> str:
         """The name in the catalog."""
         return self.candidate.service
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceEndpoints:
-    """The endpoints of a service, and the services that they depend on.
-
-    ``is_settled`` is False while a source that was not read yet may show instances.
-    """
-
-    endpoints: tuple[DestinationEndpoint, ...] = ()
-    services: frozenset[str] = frozenset()
-    is_settled: bool = True
-    skipped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +144,7 @@ class ServiceLookup:
 
     # Endpoints
 
-    def endpoints(self, service: FoundService, port: int) -> ServiceEndpoints:
+    def endpoints(self, service: FoundService, port: int) -> FoundEndpoints:
         """The endpoints by the resolver of a service: redirects, subsets, and the first failover target with any."""
         candidate = service.candidate
         chain = self._mesh_state.own_chain(
@@ -175,16 +162,16 @@ class ServiceLookup:
             services.add(target.key.service)
             endpoints = self._target_endpoints(target, port)
             if endpoints:
-                return ServiceEndpoints(endpoints, frozenset(services), skipped=tuple(skipped))
-        return ServiceEndpoints((), frozenset(services), self._is_settled(chain, node), tuple(skipped))
+                return FoundEndpoints(endpoints, tuple(skipped), services=frozenset(services))
+        return FoundEndpoints((), tuple(skipped), self._is_settled(chain, node), frozenset(services))
 
     def _is_settled(self, chain: DiscoveryChain, node: ResolverNode) -> bool:
         return self._mesh_state.presence(chain.targets[node.target].key.service) is not Presence.UNREAD
 
-    def _all_endpoints(self, service: FoundService, port: int) -> ServiceEndpoints:
+    def _all_endpoints(self, service: FoundService, port: int) -> FoundEndpoints:
         """The endpoints of all instances, for a service without a usable chain."""
         endpoints = self._selected_endpoints(Binding(service.service), port)
-        return ServiceEndpoints(endpoints, skipped=("its config entries contradict each other",))
+        return FoundEndpoints(endpoints, skipped=("its config entries contradict each other",))
 
     def _target_endpoints(self, target: ChainTarget, port: int) -> tuple[DestinationEndpoint, ...]:
         key, subset = target.key, target.subset

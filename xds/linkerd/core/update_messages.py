@@ -29,7 +29,6 @@ from xds.linkerd.core.endpoint import (
     ZoneLocality,
 )
 from xds.linkerd.proto import destination_pb2 as pb
-from xds.linkerd.proto import net_pb2
 from xds.wire.fields import FIXED32, FIXED64, bytes_field, varint_field
 
 # The limit of a message. Clients accept 4 MiB. The first message replaces everything that a client has, so it should be
@@ -180,12 +179,18 @@ def _address_field(address: EndpointAddress) -> bytes:
 @lru_cache(_ENDPOINTS_CACHED)
 def encoded_endpoint(one: DestinationEndpoint, zone_locality: ZoneLocality, generation: ProtocolGeneration) -> bytes:
     """A field ``addrs`` of a WeightedAddrSet."""
-    address = bytes_field(1, _address(one.numeric_address))
     if generation is ProtocolGeneration.CONDUIT:
         named = tuple((_LABELS_2018[name], value) for name, value in one.labels if name in _LABELS_2018)
+        address = bytes_field(1, _address(one.numeric_address))
         return bytes_field(1, address + varint_field(3, one.share) + _labels_field(4, named))
-    labels = sorted(_labels(one, zone_locality).items())
-    return bytes_field(1, address + varint_field(3, one.weight) + _labels_field(4, labels) + _mesh_fields(one.mesh))
+    return bytes_field(1, encoded_address(one, zone_locality=zone_locality.value))
+
+
+def encoded_address(one: DestinationEndpoint, **more_labels: str) -> bytes:
+    """A WeightedAddr of today's generation."""
+    labels = {**dict(one.labels), **({"zone": one.zone} if one.zone else {}), **more_labels}
+    address = bytes_field(1, _address(one.numeric_address)) + varint_field(3, one.weight)
+    return address + _labels_field(4, sorted(labels.items())) + _mesh_fields(one.mesh)
 
 
 def _address(address: EndpointAddress) -> bytes:
@@ -203,29 +208,7 @@ def _address(address: EndpointAddress) -> bytes:
 @lru_cache(4096)
 def _mesh_fields(mesh: MeshRole) -> bytes:
     """The fields of a WeightedAddr about the mesh, which endpoints of one workload share."""
-    return _mesh_message(mesh).SerializeToString(deterministic=True)
-
-
-def weighted_address(one: DestinationEndpoint, zone_locality: ZoneLocality | None = None) -> pb.WeightedAddr:
-    """An endpoint of today's generation. Profiles have no ``zone_locality``."""
-    mesh = _mesh_message(one.mesh)
-    mesh.addr.CopyFrom(tcp_address(one.numeric_address))
-    mesh.weight = one.weight
-    mesh.metric_labels.update(_labels(one, zone_locality))
-    return mesh
-
-
-def _labels(one: DestinationEndpoint, zone_locality: ZoneLocality | None) -> dict[str, str]:
-    labels = dict(one.labels)
-    if one.zone:
-        labels["zone"] = one.zone
-    if zone_locality is not None:
-        labels["zone_locality"] = zone_locality.value
-    return labels
-
-
-def _mesh_message(mesh: MeshRole) -> pb.WeightedAddr:
-    return pb.WeightedAddr(
+    message = pb.WeightedAddr(
         tls_identity=_identity(mesh),
         protocol_hint=_hint(mesh),
         authority_override=pb.AuthorityOverride(authority_override=mesh.authority_override)
@@ -233,15 +216,7 @@ def _mesh_message(mesh: MeshRole) -> pb.WeightedAddr:
         else None,
         http2=_http2(mesh.http2) if mesh.http2 is not None else None,
     )
-
-
-def tcp_address(address: EndpointAddress) -> net_pb2.TcpAddress:
-    """An address in the form of the API: big-endian numbers in fixed fields."""
-    version, number, port = address
-    if version == 4:
-        return net_pb2.TcpAddress(ip=net_pb2.IPAddress(ipv4=number), port=port)
-    v6 = net_pb2.IPv6(first=number >> 64, last=number & (2**64 - 1))
-    return net_pb2.TcpAddress(ip=net_pb2.IPAddress(ipv6=v6), port=port)
+    return message.SerializeToString(deterministic=True)
 
 
 def _identity(mesh: MeshRole) -> pb.TlsIdentity | None:
