@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.admin.conftest import Api
-from xds.admin.failing_clusters import FailureStart, failing_of, failing_steps, push_before
+from xds.admin.failing_clusters import FailureStart, failing_of, failing_steps, is_outage, push_before
 from xds.lrs.figures import ChartPoint, ClusterFigures, Figures
 
 
@@ -27,8 +27,8 @@ def test_the_worst_window_of_a_cluster_counts() -> None:
     minute = [figures("down", 60.0, 100, 500), figures("half", 60.0, 60, 40), figures("few", 60.0, 15)]
     seconds = [figures("down", 10.0, 100), figures("half", 10.0, 10, 90), figures("few", 10.0, 5)]
     down, half = failing_of((seconds, minute))
-    assert (down.figures.cluster, down.figures.window_s, down.is_outage) == ("down", 10.0, True)
-    assert (half.figures.cluster, half.figures.window_s, half.is_outage) == ("half", 60.0, False)
+    assert (down.cluster, down.window_s, is_outage(down)) == ("down", 10.0, True)
+    assert (half.cluster, half.window_s, is_outage(half)) == ("half", 60.0, False)
 
 
 async def test_a_push_after_a_failure_began_is_not_blamed(api: Api) -> None:

@@ -59,7 +59,7 @@ def test_two_concurrent_changes_of_settings_are_both_kept(
 
     monkeypatch.setattr(group_settings, "_current", read_before_another)
     client = Client(f"{LOOPBACK}:{remote.server.http_port}")
-    group_settings.set_group(client, group, group_settings.GivenSettings(removal_delay="5s"), {})
+    group_settings.set_group(client, group, {"removal_delay_s": 5.0}, {})
     assert settings(remote, group) == ("", 5, "proceed", 5, None)
 
 

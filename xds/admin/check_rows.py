@@ -12,7 +12,7 @@ from time import time
 
 from xds.access.caller import SERVER
 from xds.admin.dependencies import Dependencies, ServerCheck
-from xds.admin.failing_clusters import failure_text, find_failing_clusters
+from xds.admin.failing_clusters import failure_text, find_failing_clusters, is_outage
 from xds.admin.models.checks import CheckedRow
 from xds.fleet.refused_streams import MINUTE_S, RECENT_S
 from xds.fleet.state import NackState
@@ -139,7 +139,7 @@ async def _load(deps: Dependencies) -> Finding:
     if not failing:
         return OK, "no cluster fails most of its requests"
     texts = [await failure_text(deps, each) for each in failing[:NAMED_LIMIT]]
-    return (FAILED if any(each.is_outage for each in failing) else WARNING), _listed(texts, len(failing))
+    return (FAILED if any(map(is_outage, failing)) else WARNING), _listed(texts, len(failing))
 
 
 async def _endpoints(deps: Dependencies) -> Finding:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
 from time import time
@@ -30,16 +29,9 @@ _REVISIONS_READ = 100
 _GROUPS_READ = 3
 
 
-@dataclass(frozen=True, slots=True)
-class FailingCluster:
-    """A cluster that fails most of its requests, with the figures of the window in which it fails most."""
-
-    figures: ClusterFigures
-
-    @property
-    def is_outage(self) -> bool:
-        """Whether all requests fail."""
-        return self.figures.failed_ratio >= OUTAGE_FROM
+def is_outage(figures: ClusterFigures) -> bool:
+    """Whether all requests fail."""
+    return figures.failed_ratio >= OUTAGE_FROM
 
 
 class FailureStart(NamedTuple):
@@ -49,13 +41,13 @@ class FailureStart(NamedTuple):
     step_s: float
 
 
-async def find_failing_clusters(deps: Dependencies) -> list[FailingCluster]:
-    """The clusters that fail most of their requests in one of the windows, the worst first."""
+async def find_failing_clusters(deps: Dependencies) -> list[ClusterFigures]:
+    """The clusters that fail most of their requests in a window, the worst first, each as of its worst window."""
     windows = [await asyncio.to_thread(deps.load.clusters, window_s) for window_s in WINDOWS_S]
     return failing_of(windows)
 
 
-def failing_of(windows: Iterable[Iterable[ClusterFigures]]) -> list[FailingCluster]:
+def failing_of(windows: Iterable[Iterable[ClusterFigures]]) -> list[ClusterFigures]:
     """As `find_failing_clusters`, of the figures of each window."""
     worst: dict[tuple[str, str], ClusterFigures] = {}
     for window in windows:
@@ -65,13 +57,11 @@ def failing_of(windows: Iterable[Iterable[ClusterFigures]]) -> list[FailingClust
             key = (figures.cluster, figures.service_name)
             if key not in worst or figures.failed_ratio > worst[key].failed_ratio:
                 worst[key] = figures
-    ordered = sorted(worst.values(), key=lambda each: (-each.failed_ratio, each.cluster, each.service_name))
-    return [FailingCluster(each) for each in ordered]
+    return sorted(worst.values(), key=lambda each: (-each.failed_ratio, each.cluster, each.service_name))
 
 
-async def failure_text(deps: Dependencies, failing: FailingCluster) -> str:
+async def failure_text(deps: Dependencies, figures: ClusterFigures) -> str:
     """One cluster: its failure ratio, since when, and the last push to its groups before. Raises ``StoreError``."""
-    figures = failing.figures
     lost = f"{figures.failed_ratio:.0%} of {figures.attempts:.0f} requests to {figures.cluster} fail"
     parts = [f"{lost} (in {figures.window_s:.0f} s)"]
     if figures.dropped:

@@ -1,1 +1,1 @@
-"""The command line; `serve` is the composition root, the only place that joins server and api."""
+"""The command line: the commands, and what they and those of features share."""

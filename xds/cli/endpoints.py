@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xds.calls import endpoints
@@ -61,17 +60,6 @@ ENDPOINTS = TableLayout(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointOptions:
-    """The values that ``add`` sets; those that are None or empty are not changed."""
-
-    weight: int | None = None
-    health: str = ""
-    locality: str = ""
-    priority: int | None = None
-    hostname: str = ""
-
-
 def list_text(client: Client, group: str, live: bool, style: Style) -> str:
     """The assignments of a group. Raises ``CommandError``."""
     assignments = client.items(endpoints.assignments(group, live=live))
@@ -93,15 +81,17 @@ def show(item: Json, style: Style, format: Format | None) -> None:
     print_warnings(item.get("warnings", ()))
 
 
-def put_items(addresses: Sequence[str], options: EndpointOptions) -> list[Json]:
-    """The endpoints to put. Raises ``CommandError``."""
-    fields: Json = {**given(health=options.health, hostname=options.hostname)}
-    if options.weight is not None:
-        fields["weight"] = options.weight
-    if options.priority is not None:
-        fields["priority"] = options.priority
-    if options.locality:
-        fields["locality"] = read_locality(options.locality)
+def put_items(
+    addresses: Sequence[str], weight: int | None, health: str, locality: str, priority: int | None, hostname: str
+) -> list[Json]:
+    """The endpoints to put; values that are None or empty are not changed. Raises ``CommandError``."""
+    fields: Json = {**given(health=health, hostname=hostname)}
+    if weight is not None:
+        fields["weight"] = weight
+    if priority is not None:
+        fields["priority"] = priority
+    if locality:
+        fields["locality"] = read_locality(locality)
     return [{"address": address, **fields} for address in addresses]
 
 

@@ -23,7 +23,8 @@ def copied(kind: type[T], source: object, **given: Any) -> T:
     Epoch seconds become times, and objects the models of the fields' types; a tuple has such a model's values in their
     order. A field with a default may be missing in ``source``.
     """
-    names, values_of, converters = _plan(kind, type(source), tuple(given))
+    classes: Any = kind, type(source)
+    names, values_of, converters = _plan(*classes, tuple(given))
     values = dict(zip(names, values_of(source), strict=True))
     for name, convert in converters:
         if values[name] is not None:
@@ -48,7 +49,7 @@ def _plan(
 def _converter(hint: Any) -> Converter | None:
     if hint is datetime:
         return time_of
-    if dataclasses.is_dataclass(hint):
+    if hasattr(hint, "__dataclass_fields__"):
         return lambda value: hint(*value) if type(value) is tuple else copied(hint, value)
     arguments = [each for each in get_args(hint) if each not in (NoneType, Ellipsis)]
     if get_origin(hint) is UnionType and len(arguments) == 1:

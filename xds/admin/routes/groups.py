@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
@@ -84,14 +84,14 @@ WithLowered = Annotated[
 async def list_groups(deps: Deps, request: Request, paging: Paging) -> Response:
     """All groups by name, also those that have settings and no snapshot yet."""
     groups = await paging.find_items_after(deps.publisher.groups.names())
-    connected = await _count_connected(deps, request, groups[: paging.limit])
+    connected, partial = await _count_connected(deps, request, groups[: paging.limit])
     return await paging.answer(
         request,
         groups,
         lambda group: group,
-        lambda group: _state_of(deps, group, connected.by_group[group]),
+        lambda group: _state_of(deps, group, connected[group]),
         deps.publisher.groups.is_group,
-        marks(connected.partial),
+        marks(partial),
     )
 
 
@@ -353,21 +353,16 @@ def _own_settings_etag(deps: Dependencies, request: Request, group: str, setting
     return table.etag(group)
 
 
-@dataclass(frozen=True, slots=True)
-class _Connected:
-    """How many nodes of each group are connected. Those of ``partial`` servers, which did not answer, are missing."""
-
-    by_group: Counter[str]
-    partial: tuple[str, ...]
-
-
-async def _count_connected(deps: Dependencies, request: Request, groups: Sequence[str]) -> _Connected:
+async def _count_connected(
+    deps: Dependencies, request: Request, groups: Sequence[str]
+) -> tuple[Counter[str], tuple[str, ...]]:
+    """How many nodes of each group are connected, and the servers that did not answer, whose nodes are missing."""
     counts = deps.fleet.nodes_by_group()
     body = {"groups": list(groups)}
     others = await gather(deps, request, CONNECTED_PATH, "", "POST", body, _read_connected)
     for each in others.documents.values():
         counts.update(each)
-    return _Connected(counts, others.partial)
+    return counts, others.partial
 
 
 def _read_connected(document: Json) -> dict[str, int]:
@@ -398,8 +393,8 @@ def _state_of(
 async def _answer_state(
     deps: Dependencies, request: Request, group: str, settings: GroupSettings | None = None
 ) -> Response:
-    connected = await _count_connected(deps, request, (group,))
-    state = _state_of(deps, group, connected.by_group[group], settings, connected.partial)
+    connected, partial = await _count_connected(deps, request, (group,))
+    state = _state_of(deps, group, connected[group], settings, partial)
     return answer_model(state, etag_header(state.etag) if state.etag else {})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,17 +21,10 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """Files for the documents. Default: the snapshot to standard output, no bootstrap."""
-
-    snapshot: Path | None
-    bootstrap: Path | None
-    format: Format
-
-
-def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Outputs) -> None:
-    """Write the snapshot, and the rest of the configuration as a bootstrap.
+def convert_file(
+    file: Path, options: BootstrapOptions, split: bool, snapshot: Path | None, bootstrap: Path | None, format: Format
+) -> None:
+    """Write the snapshot to a file or standard output, and the rest of the configuration as a bootstrap, if wanted.
 
     Raises ``CommandError``; with exit 3, after writing, if the result cannot be pushed or used as a bootstrap.
     """
@@ -47,12 +39,12 @@ def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Ou
         raise CommandError(Exit.INVALID, "\n".join(source.lines(error.violations))) from None
     for note in result.notes:
         say(f"note: {note}")
-    if outputs.bootstrap is not None:
-        _write(outputs.bootstrap, result.bootstrap, outputs.format)
-    if outputs.snapshot is not None:
-        _write(outputs.snapshot, result.snapshot, outputs.format)
+    if bootstrap is not None:
+        _write(bootstrap, result.bootstrap, format)
+    if snapshot is not None:
+        _write(snapshot, result.snapshot, format)
     else:
-        write_document(result.snapshot, outputs.format)
+        write_document(result.snapshot, format)
     if result.errors:
         raise CommandError(Exit.INVALID, "\n".join([*source.lines(result.errors), _INCOMPLETE]))
 
@@ -95,5 +87,5 @@ def convert(
     from xds.settings.sections import GRPC_PORT, LOOPBACK
 
     host, port = parse_address(xds_addr) if xds_addr else (LOOPBACK, GRPC_PORT)
-    outputs = Outputs(snapshot, bootstrap, shared(context).document_format())
-    convert_file(file, BootstrapOptions(node_id, cluster, host, port), split, outputs)
+    format = shared(context).document_format()
+    convert_file(file, BootstrapOptions(node_id, cluster, host, port), split, snapshot, bootstrap, format)

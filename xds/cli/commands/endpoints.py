@@ -142,9 +142,9 @@ def add(
       xds endpoints add web 10.0.0.3:8080 --weight 5
       xds endpoints add web 10.0.1.1:8080 --locality eu/eu-b --priority 1
     """
-    from xds.cli.endpoints import EndpointOptions, put_items
+    from xds.cli.endpoints import put_items
 
-    put = put_items(addresses, EndpointOptions(weight, health, locality, priority, hostname))
+    put = put_items(addresses, weight, health, locality, priority, hostname)
     given = write_options("", if_match, allow_empty=allow_empty, dry_run=dry_run, strict=strict)
     _write(context, of_endpoints.change_endpoints(group, name, put=put, **given))
 

@@ -221,14 +221,11 @@ def read_history(client: Client, filters: Mapping[str, Any], until: str) -> list
     """The changes of all groups, newest first, up to a time (RFC 3339). Raises ``CommandError``."""
     end = _moment(until) if until else None
     changes: list[Json] = []
-    page = client.run(audit_call(**filters, refused=False))
-    while True:
+    for page in _audit_pages(client, {**filters, "refused": False}):
         if page["lagged"]:
             say("some entries of this time were deleted by retention")
         changes += (item for item in page["items"] if end is None or datetime.fromisoformat(item["time"]) <= end)
-        if "next_page_token" not in page:
-            return changes[::-1]
-        page = client.run(audit_call(**filters, refused=False, cursor=page["cursor"]))
+    return changes[::-1]
 
 
 def _moment(text: str) -> datetime:
@@ -247,16 +244,20 @@ def latest_of_audit(client: Client, filters: Mapping[str, Any], limit: int) -> l
 
 def read_audit(client: Client, filters: Mapping[str, Any], cursor: str) -> Iterator[Json]:
     """The audit list after ``cursor``, oldest first. Messages say how to continue, and whether entries are missing."""
-    position = cursor
-    while True:
-        page = client.run(audit_call(**filters, cursor=position).limited(_PAGE))
+    for page in _audit_pages(client, filters, cursor):
         if page["lagged"]:
             say("some entries after this cursor were deleted by retention")
         yield from page["items"]
-        position = page["cursor"]
-        if "next_page_token" not in page:
-            break
-    say(f"continue with --cursor {position}")
+    say(f"continue with --cursor {page['cursor']}")
+
+
+def _audit_pages(client: Client, filters: Mapping[str, Any], cursor: str = "") -> Iterator[Json]:
+    """The answers with the audit list after ``cursor``: one at least."""
+    is_last = False
+    while not is_last:
+        page = client.run(audit_call(**filters, cursor=cursor).limited(_PAGE))
+        yield page
+        cursor, is_last = page["cursor"], "next_page_token" not in page
 
 
 @app.command(cls=Command)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -66,47 +65,39 @@ group = command_family("group", "List groups, and change their settings.")
 DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Change nothing.")]
 
 
-@dataclass(frozen=True, slots=True)
-class GivenSettings:
-    """The settings that the command line gives. None and empty ones are not changed."""
+def given_settings(
+    selector: str | None, priority: int | None, on_nack: str, removal: str, drain: str, rollout: str, plan: Json
+) -> Json:
+    """The settings that the command line gives, in the API's terms; those of the plan are what it names.
 
-    selector: str | None = None
-    priority: int | None = None
-    on_nack: str = ""
-    removal_delay: str = ""
-    listener_drain: str = ""
-    rollout: str = ""
-    rollout_options: Json = field(default_factory=dict)
-
-    def changes(self) -> Json:
-        """The changes in the API's terms; those of the plan are what it names. Raises ``CommandError``."""
-        changed: Json = {}
-        if self.selector is not None:
-            changed["selector"] = self.selector
-        if self.priority is not None:
-            changed["priority"] = self.priority
-        if self.on_nack:
-            changed["on_nack"] = "" if self.on_nack == DEFAULT else self.on_nack
-        for name, text in (("removal_delay_s", self.removal_delay), ("listener_drain_s", self.listener_drain)):
-            if text:
-                changed[name] = None if text == DEFAULT else parse_duration(text)
-        if self.rollout == NONE:
-            changed["rollout"] = None
-        elif self.rollout or self.rollout_options:
-            waves = {"waves": None} if self.rollout == DEFAULT else plan_document(self.rollout)
-            changed["rollout"] = {**waves, **self.rollout_options}
-        if not changed:
-            raise CommandError(Exit.USAGE, f"nothing to set: give some of {', '.join(_FLAGS.values())}")
-        return changed
+    None and empty ones are not changed. Raises ``CommandError`` if all are.
+    """
+    changed: Json = {}
+    if selector is not None:
+        changed["selector"] = selector
+    if priority is not None:
+        changed["priority"] = priority
+    if on_nack:
+        changed["on_nack"] = "" if on_nack == DEFAULT else on_nack
+    for name, text in (("removal_delay_s", removal), ("listener_drain_s", drain)):
+        if text:
+            changed[name] = None if text == DEFAULT else parse_duration(text)
+    if rollout == NONE:
+        changed["rollout"] = None
+    elif rollout or plan:
+        waves = {"waves": None} if rollout == DEFAULT else plan_document(rollout)
+        changed["rollout"] = {**waves, **plan}
+    if not changed:
+        raise CommandError(Exit.USAGE, f"nothing to set: give some of {', '.join(_FLAGS.values())}")
+    return changed
 
 
-def set_group(client: Client, group: str, given: GivenSettings, options: Json, if_match: str = "") -> tuple[Json, Json]:
+def set_group(client: Client, group: str, changes: Json, options: Json, if_match: str = "") -> tuple[Json, Json]:
     """Change the given settings; returns the group before (empty if it did not exist) and after.
 
     Other settings stay, also those that another user changes at the same time. With ``if_match`` the settings must
     have that etag, or not exist (``none``). Raises ``CommandError``.
     """
-    changes = given.changes()
     for _ in range(ATTEMPTS if not if_match else 1):
         try:
             return _change(client, group, changes, options, if_match)
@@ -276,7 +267,7 @@ def set_settings(
         rollout_max_errors,
         rollout_on_failure,
     )
-    given = GivenSettings(selector, priority, on_nack, removal_delay, listener_drain, rollout, plan)
+    given = given_settings(selector, priority, on_nack, removal_delay, listener_drain, rollout, plan)
     how = write_options(dry_run=dry_run, allow_empty=allow_empty)
     before, after = set_group(options.connect(), group, given, how, if_match)
     write_answer(options.output, after, lambda: f"{difference(before, after)}\n", [group])

@@ -17,15 +17,9 @@ VALUE_CHARACTERS = 255
 USER_AGENT = "linkerd2-proxy"
 _LEGACY = "ns:"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_FIELDS = {
-    "ns": "namespace",
-    "nodeName": "node_name",
-    "pod": "pod",
-    "id": "id",
-    "cluster": "cluster",
-    "region": "region",
-    "zone": "zone",
-    "sub_zone": "sub_zone",
+# The keys of a token by its fields.
+_KEYS = {"namespace": "ns", "node_name": "nodeName"} | {
+    name: name for name in ("pod", "id", "cluster", "region", "zone", "sub_zone")
 }
 
 
@@ -67,8 +61,8 @@ def read_token(text: str) -> ContextToken:
         return ContextToken(ignored="not valid JSON")
     if not isinstance(document, dict):
         return ContextToken(ignored="not a JSON object")
-    wrong = [key for key in _FIELDS if not _is_usable(document.get(key, ""))]
-    values = {name: document[key] for key, name in _FIELDS.items() if key in document and key not in wrong}
+    wrong = [key for key in _KEYS.values() if not _is_usable(document.get(key, ""))]
+    values = {name: document[key] for name, key in _KEYS.items() if key in document and key not in wrong}
     return ContextToken(**values, ignored=f"{', '.join(wrong)}: expected short strings" if wrong else "")
 
 
