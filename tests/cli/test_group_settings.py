@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.cli.proxy import Proxy
 from tests.support.process import LOOPBACK
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
+from xds.calls.call import ApiCall
 from xds.cli.client import Client
 from xds.cli.commands import group as group_settings
 
@@ -48,16 +50,16 @@ def test_settings_that_are_not_given_stay(remote: Remote, group: str) -> None:
 def test_two_concurrent_changes_of_settings_are_both_kept(
     remote: Remote, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    present = group_settings._current
+    present = Client.find
     others = iter(({"priority": 5}, {"priority": 5, "on_nack": "proceed"}))
 
-    def read_before_another(client: Client, name: str) -> dict[str, object]:
-        found = present(client, name)
+    def read_before_another(client: Client, call: ApiCall[Any]) -> dict[str, Any] | None:
+        found = present(client, call)
         if (change := next(others, None)) is not None:
-            assert remote.server.request("PUT", f"/api/v1/groups/{name}", json=change).is_success
+            assert remote.server.request("PUT", f"/api/v1/groups/{group}", json=change).is_success
         return found
 
-    monkeypatch.setattr(group_settings, "_current", read_before_another)
+    monkeypatch.setattr(Client, "find", read_before_another)
     client = Client(f"{LOOPBACK}:{remote.server.http_port}")
     group_settings.set_group(client, group, {"removal_delay_s": 5.0}, {})
     assert settings(remote, group) == ("", 5, "proceed", 5, None)

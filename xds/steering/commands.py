@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xds.cli.additions import ADDITIONS
-from xds.cli.app import Command, app, shared
+from xds.cli.app import Command, command_family, shared
 from xds.cli.arguments import GroupOption, StrictFlag, WatchFlag, YesFlag, etag_option
+from xds.cli.commands.events import show_again
 from xds.cli.completion import complete_names, given_group
+from xds.cli.output import say, write
+from xds.cli.push_options import confirm, write_options
 from xds.steering import calls
 
 if TYPE_CHECKING:
     from xds.cli.checks import Checked, Checks
     from xds.model.errors import Violation
 
-assignment = typer.Typer(
-    help="Keep traffic in its zone until the zone is full.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(assignment, name="assignment")
+assignment = command_family("assignment", "Keep traffic in its zone until the zone is full.")
 
 EtagOption = Annotated[str, etag_option("current policy")]
 
@@ -53,8 +51,6 @@ def show(
       xds assignment show web -g edge
       xds assignment show web -o yaml
     """
-    from xds.cli.commands.events import show_again
-    from xds.cli.output import write
     from xds.steering.tables import list_text
     from xds.steering.tables import show as show_one
 
@@ -82,8 +78,6 @@ def history(
       xds assignment history web
       xds assignment history web -g edge -o wide
     """
-    from xds.cli.commands.events import show_again
-    from xds.cli.output import write
     from xds.steering.tables import history_text
 
     options = shared(context)
@@ -115,7 +109,6 @@ def set_policy(
       xds assignment set -f web-policy.yaml --dry-run
       xds assignment set web -g edge -f policy.yaml
     """
-    from xds.cli.push_options import write_options
     from xds.steering.tables import put
     from xds.steering.tables import show as show_one
 
@@ -142,9 +135,6 @@ def delete(
     Examples:
       xds assignment delete web -g edge
     """
-    from xds.cli.output import say
-    from xds.cli.push_options import confirm, write_options
-
     options = shared(context)
     if not dry_run:
         confirm(f"delete the policy of cluster {cluster} of group {group}?", yes)

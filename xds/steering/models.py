@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from xds.admin.models.copying import copied
 from xds.admin.models.findings import Finding
 from xds.admin.models.values import NodeLocality, time_of
 from xds.admin.models.writing import EMPTY_FOR_NONE
@@ -37,12 +38,6 @@ class DecisionReason:
     detail: str
     target: NodeLocality | None = None
 
-    @classmethod
-    def from_domain(cls, reason: Reason) -> DecisionReason:
-        """A reason of a decision."""
-        target = NodeLocality.from_domain(reason.target) if reason.target is not None else None
-        return cls(code=str(reason.code), detail=reason.detail, target=target)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedAllotment:
@@ -69,10 +64,9 @@ class ServedAllotment:
     @classmethod
     def from_domain(cls, one: Allotment, share: float, path: PathFigures | None) -> ServedAllotment:
         """A target as it is served, with the figures of its path if there is a decision."""
-        return cls(
-            locality=NodeLocality.from_domain(one.locality),
-            priority=one.priority,
-            weight=one.weight,
+        return copied(
+            cls,
+            one,
             share=round(share, _PLACES) if not one.priority else 0.0,
             real_share=_rounded(path.real_share) if path is not None else None,
             real_rps=_rounded(path.real_rps) if path is not None else None,
@@ -196,18 +190,16 @@ class TargetLoad:
     @classmethod
     def from_domain(cls, name: Locality, target: Target, figures: TargetFigures) -> TargetLoad:
         """A target with its figures."""
-        return cls(
+        return copied(
+            cls,
+            target,
             locality=NodeLocality.from_domain(name),
-            endpoints=target.endpoints,
-            healthy=target.healthy,
             capacity_rps=round(figures.capacity_rps, _PLACES),
             load_rps=round(target.load_rps, _PLACES),
             utilisation=_rounded(figures.utilisation),
             decided_rps=round(figures.decided_rps, _PLACES),
             decided_share=_rounded(figures.decided_share),
             real_share=_rounded(figures.real_share),
-            pushed_priority=target.pushed_priority,
-            pushed_weight=target.pushed_weight,
             metrics={metric: round(value, _PLACES) for metric, value in target.metrics.items()},
         )
 
@@ -286,7 +278,7 @@ class PolicyDeleted:
 
 
 def _reasons(reasons: Iterable[Reason]) -> tuple[DecisionReason, ...]:
-    return tuple(map(DecisionReason.from_domain, reasons))
+    return tuple(copied(DecisionReason, each) for each in reasons)
 
 
 def _rounded(value: float | None) -> float | None:
@@ -332,17 +324,13 @@ class ChangedShares:
     @classmethod
     def from_domain(cls, change: DecisionChange) -> ChangedShares:
         """One change of a decision."""
-        return cls(
-            number=change.number,
+        return copied(
+            cls,
+            change,
             time=time_of(change.decided_at),
-            source=NodeLocality.from_domain(change.source),
-            actions=tuple(change.actions),
-            standing=str(change.standing),
-            demand_rps=round(change.demand_rps, 4),
-            shed=change.shed,
+            demand_rps=round(change.demand_rps, _PLACES),
             before=_shares(change.before.items()),
             after=_shares(change.after.items()),
-            reasons=_reasons(change.reasons),
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from xds.cli.client import Client, RefusedError, group_option
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import LocatedObject, read_located
-from xds.cli.output import Color, Format, can_show, say, write, write_document
+from xds.cli.output import DOCUMENTS, Color, Format, can_show, say, write, write_document
 from xds.cli.table import Column, Style, TableLayout, locality_text, rendered
 from xds.steering import calls
 
@@ -157,7 +157,7 @@ def list_text(client: Client, group: str, style: Style) -> str:
     Raises ``CommandError``.
     """
     items = client.items(calls.policies(group))
-    if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
+    if style.format in DOCUMENTS:
         return rendered(items, SOURCES, style)
     return _tables(
         list(items), style, f"group {group} has no policies: `xds assignment set{group_option(group)} -f FILE` sets one"
@@ -166,7 +166,7 @@ def list_text(client: Client, group: str, style: Style) -> str:
 
 def show(item: Json, style: Style, format: Format | None) -> None:
     """One policy: rows for sources and for targets, the reasons and warnings as messages; or the whole item."""
-    if format in {Format.JSON, Format.YAML, Format.JSONL}:
+    if format in DOCUMENTS:
         write_document(item, format)
         return
     write(_tables([item], style))

@@ -17,7 +17,7 @@ T = TypeVar("T")
 Converter = Callable[[Any], Any]
 
 
-def copied(kind: type[T], source: object, **given: Any) -> T:
+def copied(kind: type[T], source: object, /, **given: Any) -> T:
     """A model with the values that ``source`` has under the names of its fields, but for those ``given``.
 
     Epoch seconds become times, and objects the models of the fields' types; a tuple has such a model's values in their
