@@ -63,7 +63,7 @@ ENDPOINTS = st.builds(
 def test_an_endpoint_is_its_message(one: DestinationEndpoint, zone_locality: ZoneLocality) -> None:
     body = encoded_endpoint(one, zone_locality, ProtocolGeneration.LINKERD)
     message = today.WeightedAddrSet.FromString(body)
-    assert message.SerializeToString(deterministic=True) == body, "nothing is written twice, and no default"
+    assert message.ByteSize() == len(body), "nothing is written twice, and no default"
     (found,) = message.addrs
     assert (found.addr, found.weight) == (_tcp_address(one), one.weight)
     zone = {"zone": one.zone} if one.zone else {}
