@@ -128,21 +128,20 @@ def show_regularly(render: Callable[[], str]) -> None:
 
 
 def _show_change(render: Callable[[], str], shown: str) -> str:
-    """Write the result if it differs from the shown text; returns the text that is shown afterwards."""
-    text = _rendered(render, shown)
-    if text != shown:
-        _show(text, is_first=not shown)
-    return text
+    """Write the result if it differs from the shown text; returns the text that is shown afterwards.
 
-
-def _rendered(render: Callable[[], str], shown: str) -> str:
-    """The result of ``render``; the shown text while the server cannot be reached."""
+    While the server cannot be reached, that is the text before.
+    """
     try:
-        return render()
+        text = render()
     except CommandError as error:
         if not shown or error.code is not Exit.UNREACHABLE:
             raise
-    return shown
+        return shown
+    if text != shown:
+        between = _CLEAR if sys.stdout.isatty() else "\n" if shown else ""
+        write(f"{between}{text}")
+    return text
 
 
 def _event_call(after: str, *, kinds: str, group: str) -> ApiCall[None]:
@@ -156,13 +155,6 @@ def _watch(client: Client, make_call: Callable[[str], ApiCall[None]], changes: Q
                 changes.put(None)
     except CommandError as error:
         changes.put(error)
-
-
-def _show(text: str, is_first: bool) -> None:
-    if sys.stdout.isatty():
-        write(f"{_CLEAR}{text}")
-    else:
-        write(text if is_first else f"\n{text}")
 
 
 VALUE_SHOWN = 200
