@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -64,6 +64,11 @@ class RefusedError(CommandError):
         super().__init__(Exit.USAGE if is_usage else code, message)
         self.status = status
         self.problem = problem
+
+    def with_findings(self, findings: Sequence[Json]) -> RefusedError:
+        """The same refusal with these findings."""
+        problem = {**self.problem, "errors": findings}
+        return RefusedError(self.status, problem_text(problem) or str(self), problem)
 
 
 def _is_about_arguments(status: int, problem: Json) -> bool:
@@ -189,10 +194,7 @@ def with_option_names(error: RefusedError, flags: Mapping[str, str]) -> RefusedE
 
     findings = error.problem.get("errors", [])
     renamed = list(map(named, findings))
-    if renamed == findings:
-        return error
-    problem = {**error.problem, "errors": renamed}
-    return RefusedError(error.status, problem_text(problem) or str(error), problem)
+    return error if renamed == findings else error.with_findings(renamed)
 
 
 def document_of(answer: Answer) -> Json:

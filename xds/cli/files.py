@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from xds.cli.client import RefusedError, finding_line, problem_text
+from xds.cli.client import RefusedError, finding_line
 from xds.cli.errors import CommandError, Exit
 from xds.codec import snapshot_directory
-from xds.codec.document import Document, parse_document
+from xds.codec.document import Document, parse_document, read_values
 from xds.codec.positions import TextLayout, locate, other_resource, with_other
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import DEFAULT_GROUP
@@ -84,9 +84,7 @@ class LocatedObject:
         """
         findings = error.problem.get("errors", [])
         placed = locate(self.layout, [Violation("", "", pointer=f"{below}{each['pointer']}") for each in findings])
-        located_findings = [{**each, "source": one.source} for each, one in zip(findings, placed, strict=True)]
-        problem = {**error.problem, "errors": located_findings}
-        return RefusedError(error.status, problem_text(problem) or str(error), problem)
+        return error.with_findings([{**each, "source": one.source} for each, one in zip(findings, placed, strict=True)])
 
 
 def read_object(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> dict[str, Any]:
@@ -96,9 +94,6 @@ def read_object(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> dict
 
 def read_located(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> LocatedObject:
     """As `read_object`, with what `LocatedObject.lines` needs."""
-    from xds.codec.document import read_values
-    from xds.model.errors import ValidationError
-
     name, text = shown_name(file), read_bytes(file)
     if len(text) > limit_bytes:
         raise CommandError(Exit.INVALID, f"{name}: larger than {limit_bytes} bytes")
@@ -165,9 +160,7 @@ class GroupInput:
 
 def with_file_places(error: RefusedError, sources: Sequence[GroupInput]) -> RefusedError:
     """The refusal of a push, with the places of its findings in the files."""
-    findings = with_places(error.problem.get("errors", []), sources)
-    problem = {**error.problem, "errors": findings}
-    return RefusedError(error.status, problem_text(problem) or str(error), problem)
+    return error.with_findings(with_places(error.problem.get("errors", []), sources))
 
 
 def with_places(findings: Sequence[Json], sources: Sequence[GroupInput]) -> list[Json]:

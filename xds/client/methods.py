@@ -150,6 +150,14 @@ class AsyncMethods(ABC):
             await asyncio.sleep(cursor.delay_s())
 
 
+def _sending(send: Callable[[ApiCall[Any]], Any], make: Callable[P, ApiCall[Any]]) -> Callable[P, Any]:
+    @wraps(make)
+    def method(*given: P.args, **options: P.kwargs) -> Any:
+        return send(make(*given, **options))
+
+    return method
+
+
 class Sent(Generic[P, T]):
     """A method that sends the call which a function makes, and returns its result."""
 
@@ -164,15 +172,7 @@ class Sent(Generic[P, T]):
     def __get__(self, client: AsyncMethods, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
     def __get__(self, client: BlockingMethods | AsyncMethods | None, owner: type) -> Callable[P, Any]:
-        make = self._make
-        if client is None:
-            return make
-
-        @wraps(make)
-        def method(*given: P.args, **options: P.kwargs) -> Any:
-            return client.run(make(*given, **options))
-
-        return method
+        return self._make if client is None else _sending(client.run, self._make)
 
 
 class Paged(Generic[P, T]):
@@ -189,12 +189,4 @@ class Paged(Generic[P, T]):
     def __get__(self, client: AsyncMethods, owner: type) -> Callable[P, AsyncIterator[T]]: ...
 
     def __get__(self, client: BlockingMethods | AsyncMethods | None, owner: type) -> Callable[P, Any]:
-        make = self._make
-        if client is None:
-            return make
-
-        @wraps(make)
-        def method(*given: P.args, **options: P.kwargs) -> Any:
-            return client.pages(make(*given, **options))
-
-        return method
+        return self._make if client is None else _sending(client.pages, self._make)

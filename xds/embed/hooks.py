@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -70,13 +69,6 @@ class Hooks:
             yield hooks
         if self.on_event is not None and event.kind is not EventKind.ACK:
             yield self.on_event
-
-
-@contextmanager
-def recording(log: EventLog, hooks: Hooks) -> Iterator[None]:
-    """A context in which the log records all kinds of events that the hooks read."""
-    with log.watching(hooks.kinds()):
-        yield
 
 
 async def run_hooks(log: EventLog, hooks: Hooks, cursor: int) -> None:

@@ -21,7 +21,7 @@ from xds.client.table import Calls
 from xds.codec.schema import add_descriptor_sets
 from xds.embed.address import ServerAddress
 from xds.embed.grouping import GuardedChoice
-from xds.embed.hooks import Hooks, end_hooks, recording, run_hooks
+from xds.embed.hooks import Hooks, end_hooks, run_hooks
 from xds.embed.local_sender import LocalSender
 from xds.model.node import Node
 from xds.server.logs import configure_logging
@@ -81,7 +81,7 @@ class Server(AsyncMethods, Calls):
         server = self._server = StandaloneServer(self._settings, self._hosting)
         if self._choice is not None:
             server.cache.choose_groups(self._choice)
-        self._recording.enter_context(recording(server.fleet.events, self._hooks))
+        self._recording.enter_context(server.fleet.events.watching(self._hooks.kinds()))
         self._hooks_task = asyncio.create_task(run_hooks(server.fleet.events, self._hooks, server.fleet.events.newest))
         try:
             await server.start()

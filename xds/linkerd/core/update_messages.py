@@ -98,23 +98,13 @@ def _changed(sent: DestinationState, now: DestinationState) -> tuple[Destination
         return now.endpoints
     previous = {one.numeric_address: one for one in sent.endpoints}
     has_moved = sent.zone != now.zone
-    return tuple(
-        one for one in now.endpoints if _is_changed(previous.get(one.numeric_address), one, sent, now, has_moved)
-    )
-
-
-def _is_changed(
-    previous: DestinationEndpoint | None,
-    one: DestinationEndpoint,
-    sent: DestinationState,
-    now: DestinationState,
-    has_moved: bool,
-) -> bool:
-    if previous is None:
-        return True
-    if previous is not one and previous != one:
-        return True
-    return has_moved and one.zone_locality(sent.zone) is not one.zone_locality(now.zone)
+    changed = []
+    for one in now.endpoints:
+        before = previous.get(one.numeric_address)
+        is_other = before is not one and before != one
+        if is_other or (has_moved and one.zone_locality(sent.zone) is not one.zone_locality(now.zone)):
+            changed.append(one)
+    return tuple(changed)
 
 
 # Messages
