@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from xds.calls import endpoints, fleet, groups, load
+from xds.calls.call import ApiCall
+from xds.cli.client import Client
 from xds.cli.contexts import read_contexts
 from xds.cli.errors import CommandError
 from xds.cli.shared_options import Shared
 from xds.model.node import DEFAULT_GROUP
 from xds.model.resource_type import V3_TYPES
-
-if TYPE_CHECKING:
-    from xds.calls.call import ApiCall
-    from xds.cli.client import Client
 
 SHOWN = 200
 ALIASES = tuple(rule.alias for rule in V3_TYPES)

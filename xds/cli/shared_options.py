@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from xds.calls.access import ADDRESS_VARIABLE
 from xds.cli.client import Client
@@ -13,9 +12,6 @@ from xds.cli.contexts import read_contexts
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Color, Format
 from xds.cli.table import Style
-
-if TYPE_CHECKING:
-    from xds.cli.client import Client
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,10 +13,6 @@ from xds.cli.arguments import parse_address
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, to_yaml, write_document
 from xds.envoy.bootstrap import BootstrapOptions
-
-if TYPE_CHECKING:
-    from xds.envoy.bootstrap import BootstrapOptions
-
 
 Json = dict[str, Any]
 
