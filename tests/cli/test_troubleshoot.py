@@ -133,7 +133,7 @@ def test_the_requests_of_the_node_itself(remote: Remote, errors: int, state: str
         for node, failed in ((name, errors), (f"{name}-other", 100)):
             load = told(name, total_successful_requests=10, total_error_requests=failed)
             stack.enter_context(reported(remote, node, load))
-        wait_until(lambda: len(remote.server.get(f"/load/{name}", by="node")["reporters"]) == 2, "two reports")
+        wait_until(lambda: reporters_n(remote, name) == 2, "two reports")
         ran = remote.xds("troubleshoot", name, "--to", name, "-o", "json")
     (step,) = [item for item in ran.json()["items"] if item["step"] == "load"]
     assert (step["state"], step["detail"]) == (state, detail)
@@ -145,9 +145,15 @@ def test_a_node_without_requests_is_shown_by_its_latest_report(remote: Remote) -
     with ExitStack() as stack:
         stack.enter_context(Proxy(remote.server.grpc_port, "idle", "idle")).answer()
         stack.enter_context(reported(remote, "idle", told("idle", interval_s=2.5, total_successful_requests=0)))
-        wait_until(lambda: remote.server.get("/load/idle", by="node")["reporters"], "the report")
+        wait_until(lambda: reporters_n(remote, "idle") == 1, "the report")
         ran = remote.xds("troubleshoot", "idle", "--to", "idle")
     assert "no requests of this node in its latest report (2.5 s)" in ran.out
+
+
+def reporters_n(remote: Remote, cluster: str) -> int:
+    """How many nodes have reported the load of a cluster: there is nothing to ask for before the first has."""
+    answer = remote.server.request("GET", f"/api/v1/load/{cluster}", params={"by": "node"})
+    return len(answer.json()["reporters"]) if answer.status_code == 200 else 0
 
 
 @contextmanager
