@@ -16,9 +16,17 @@ from xds.codec.record import blob_id, dump_record
 from xds.model.errors import ValidationError
 from xds.model.resource_type import CLUSTER
 from xds.push.content import Key
-from xds.push.derived import NOTHING_DERIVED, Derived, DerivedChange, DerivedContent, DerivedResource, DerivedWrite
-from xds.push.request import PushOptions
-from xds.store.base import Commit, DocumentWrite, Meta, Store
+from xds.push.derived import (
+    NOTHING_DERIVED,
+    Derived,
+    DerivedChange,
+    DerivedContent,
+    DerivedResource,
+    DerivedWrite,
+    unchanged,
+)
+from xds.push.request import PushOptions, PushRequest, plan_change
+from xds.store.base import Commit, DocumentWrite, Meta, Rollback, Store
 from xds.store.known_documents import KnownDocuments
 
 KIND = "named_clusters"
@@ -148,3 +156,14 @@ async def test_a_deleted_group_has_no_derived_resources(both: Plane) -> None:
     await both.publisher.delete_group(GROUP)
     assert both.publisher.derived.groups() == set()
     assert await both.store.docs(KIND) == []
+
+
+async def test_a_rollback_is_planned_where_the_group_does_not_have_yet_what_another_server_derived(
+    plane: Plane,
+) -> None:
+    """It keeps what is there, as the store does, which compares the revision; it does not fail."""
+    for name in ("one", "two"):
+        await plane.publisher.push("a", [cluster(name)])
+    request = PushRequest("a", Rollback(1), derived=unchanged(content_of(["derived"])))
+    current, target = plane.publisher.groups.content("a"), await plane.publisher.history.content("a", 1)
+    assert list(plan_change(request, current, target).blob_ids) == [(CLUSTER, "one")]

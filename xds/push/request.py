@@ -363,7 +363,9 @@ def _content_after_rollback(
         return target.blob_ids, resources
     not_restored = frozenset(change.omit)
     ids = {key: blob for key, blob in target.blob_ids.items() if key not in not_restored}
-    kept_ids = {key: current.blob_ids[key] for key in change.keep} if current is not None else {}
+    # What another server derived may be known here before the group has it: the store refuses this plan then.
+    present = current.blob_ids if current is not None else BlobIds()
+    kept_ids = {key: present[key] for key in change.keep if key in present}
     kept = {key: one for key in kept_ids if current is not None and (one := current.get(key)) is not None}
     return BlobIds({**ids, **kept_ids}), {**resources, **kept}
 
