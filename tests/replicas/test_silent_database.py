@@ -159,12 +159,18 @@ async def opened_file(path: Path) -> AsyncIterator[SqliteStore]:
         await store.close()
 
 
-async def test_a_server_that_may_not_join_its_database_says_why(server: PostgresServer, tmp_path: Path) -> None:
-    """A newer release has changed it while it was silent."""
-    url, copy = server.make_database(), tmp_path / "copy.sqlite3"
+async def made_with_copy(server: PostgresServer, folder: Path) -> tuple[str, Path]:
+    """The URL of a database with one push, and its copy."""
+    url, copy = server.make_database(), folder / "copy.sqlite3"
     async with opened(url, copy) as store:
         await push(store, full(cluster("a")))
         await copied(store)
+    return url, copy
+
+
+async def test_a_server_that_may_not_join_its_database_says_why(server: PostgresServer, tmp_path: Path) -> None:
+    """A newer release has changed it while it was silent."""
+    url, copy = await made_with_copy(server, tmp_path)
     server.kill()
     async with opened(url, copy) as store:
         server.start()
@@ -179,10 +185,7 @@ async def test_a_server_that_may_not_join_its_database_says_why(server: Postgres
 async def test_a_database_that_ends_while_a_server_joins_it_is_joined_later(
     server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, copy = server.make_database(), tmp_path / "copy.sqlite3"
-    async with opened(url, copy) as store:
-        await push(store, full(cluster("a")))
-        await copied(store)
+    url, copy = await made_with_copy(server, tmp_path)
     server.kill()
     async with opened(url, copy) as store:
         read, ends = PostgresDatabase.read, iter([True])
@@ -201,10 +204,7 @@ async def test_a_database_that_ends_while_a_server_joins_it_is_joined_later(
 
 
 async def test_a_database_that_hangs_at_the_start_is_silent(server: PostgresServer, tmp_path: Path) -> None:
-    url, copy = server.make_database(), tmp_path / "copy.sqlite3"
-    async with opened(url, copy) as store:
-        await push(store, full(cluster("a")))
-        await copied(store)
+    url, copy = await made_with_copy(server, tmp_path)
     server.freeze()
     with pytest.raises(SilentError) as silent:
         await PostgresStore(url).open()

@@ -175,7 +175,7 @@ def text(value: object) -> str:
     if not isinstance(value, str):
         quoted = isinstance(value, int | float) and not isinstance(value, bool)
         raise wrong_type("a string", value, f'write it in quotes: "{short_repr(value)}"' if quoted else "")
-    if flaw_of(value) is HALF_PAIR:
+    if flaw_of(value) == HALF_PAIR:
         raise ScalarError(CODE, HALF_PAIR)
     return value
 

@@ -56,4 +56,4 @@ def find_flaws(document: object, is_content: bool = False) -> Iterator[tuple[tup
 
 def _flaw_of(text: str, is_content: bool) -> str:
     flaw = flaw_of(text)
-    return "" if is_content and flaw is NUL else flaw
+    return "" if is_content and flaw == NUL else flaw

@@ -45,12 +45,12 @@ T = TypeVar("T")
 KEY_BYTES = 2_500  # a row of an index has 2,704 at most
 TURN_LOOK_S = 0.01
 COLLECTION_LOCK, COLLECTION_LOOK_S = 0x7864735F34, 0.5
-# A server that is stopped keeps its session, and with that the lock.
+# A server that is stopped keeps its session, and with that the lock. The upper half of its number is the class.
 HOLDER_IDLE_S = 60.0
 _END_IDLE_HOLDERS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid)"
-    " WHERE datname = current_database() AND locktype = 'advisory' AND objid = ?"
-    " AND state = 'idle' AND state_change < now() - make_interval(secs => ?)"
+    " WHERE datname = current_database() AND locktype = 'advisory'"
+    " AND classid = ? AND objid = ? AND state = 'idle' AND state_change < now() - make_interval(secs => ?)"
 )
 
 _log = structlog.get_logger(logger_name="xds.store")
@@ -175,7 +175,7 @@ class PostgresStore(CopiedStore):
             self._locked = connection
             if connection.execute(f"SELECT pg_try_advisory_lock{mode}({COLLECTION_LOCK})").fetchone()[0]:
                 return True
-            connection.execute(_END_IDLE_HOLDERS, (COLLECTION_LOCK & 0xFFFFFFFF, HOLDER_IDLE_S))
+            connection.execute(_END_IDLE_HOLDERS, (*divmod(COLLECTION_LOCK, 1 << 32), HOLDER_IDLE_S))
             return False
 
         async with self._collecting:
