@@ -361,6 +361,9 @@ def test_the_words_of_a_nack(server: ServerProcess, bad: bytes) -> None:
 def test_every_text_of_a_poll(server: ServerProcess) -> None:
     """JSON can say half of a pair in UTF-8 and UTF-16 as well, which `json.loads` accepts."""
     body: Json = {"node": {**NODE, "id": "polls"}, "resource_names": ["x"]}
+    typed = json.dumps({"@type": "a/b", "node": {"id": NUL, "metadata": {"@type": "a/b", "k": NUL}}})
+    answer = server.request("POST", "/v3/discovery:clusters", content=typed, headers=JSON)
+    assert (answer.status_code, "NUL" in answer.text) == (400, True), "a node is no resource, whatever it has"
     for at in texts_in(body):
         for bad in (NUL, HALF):
             written = json.dumps(replaced(body, at, bad))

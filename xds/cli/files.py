@@ -98,7 +98,7 @@ def read_located(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> Loc
     if len(text) > limit_bytes:
         raise CommandError(Exit.INVALID, f"{name}: larger than {limit_bytes} bytes")
     try:
-        texts = read_values(text, source=name)
+        texts = read_values(text, source=name, content="all")  # the server says where it takes no NUL
     except ValidationError as error:
         shown = [str(with_excerpt(violation, text)) for violation in error.violations]
         raise CommandError(Exit.INVALID, "\n".join(shown)) from None

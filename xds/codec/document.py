@@ -20,7 +20,7 @@ from xds.codec.positions import DocumentPart, TextLayout, locate
 from xds.codec.text import YAML_TEXT_LIMIT, TextError, parse_json, parse_yaml, place_at
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.resource_type import TYPE_PREFIX, V3_TYPES, type_url_of
-from xds.model.text_flaws import CODE, find_flaws, may_be_flawed
+from xds.model.text_flaws import CODE, ContentPart, find_flaws, may_be_flawed
 
 TextFormat = Literal["json", "yaml", "auto"]
 
@@ -59,19 +59,21 @@ def malformed(detail: str, *, code: str = "malformed", source: str = "") -> Malf
     return MalformedError([Violation(code=code, detail=detail, source=source)])
 
 
-def parse_values(text: bytes | str, format: TextFormat = "auto", source: str = "") -> list[object]:
+def parse_values(
+    text: bytes | str, format: TextFormat = "auto", source: str = "", *, content: ContentPart = "none"
+) -> list[object]:
     """The documents of a text as plain values; empty ones are left out.
 
-    ``source`` names the file in errors. Raises ``MalformedError`` with ``line:column``, and ``ValidationError`` for
-    texts that not every store can hold (`xds.model.text_flaws`).
+    ``source`` names the file in errors; ``content`` is what may have NUL. Raises ``MalformedError`` with
+    ``line:column``, and ``ValidationError`` for texts that not every store can hold (`xds.model.text_flaws`).
     """
-    return list(read_values(text, format, source).documents.values())
+    return list(read_values(text, format, source, content=content).documents.values())
 
 
 def read_values(
-    text: bytes | str, format: TextFormat = "auto", source: str = "", *, is_content: bool = False
+    text: bytes | str, format: TextFormat = "auto", source: str = "", *, content: ContentPart = "none"
 ) -> TextDocuments:
-    """As ``parse_values``, with the layout that `locate` needs. ``is_content``: the text is one resource."""
+    """As ``parse_values``, with the layout that `locate` needs."""
     decoded = _decode(text, source)
     try:
         documents, is_json = _parse(decoded, format)
@@ -80,7 +82,7 @@ def read_values(
     by_number = {number: document for number, document in enumerate(documents) if document is not None}
     layout = TextLayout(decoded, is_json, source)
     for number, document in by_number.items() if may_be_flawed(decoded) else ():
-        flaws = islice(find_flaws(document, is_content), FINDINGS_LIMIT)
+        flaws = islice(find_flaws(document, content), FINDINGS_LIMIT)
         violations = [Violation(CODE, flaw, pointer=json_pointer(path)) for path, flaw in flaws]
         if violations:
             raise ValidationError(locate(layout, violations, number))
@@ -124,7 +126,7 @@ def parse_document(
 
     Raises ``MalformedError``, or ``ValidationError`` where its top level has another form.
     """
-    values = read_values(text, format, source)
+    values = read_values(text, format, source, content="typed")
     if not values.documents:
         raise malformed("empty document", source=source)
     read = []

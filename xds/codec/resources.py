@@ -92,7 +92,7 @@ class ResourceDecoder:
         if media == "protobuf":
             octets = body.encode() if isinstance(body, str) else body
             return DecodedPush([self.message(type_url, octets, name=name)])
-        texts = read_values(body, media, is_content=True)
+        texts = read_values(body, media, content="all")
         if len(texts.documents) != 1:
             raise malformed(f"expected one resource, not {len(texts.documents)} documents")
         ((number, value),) = texts.documents.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 CODE = "encoding"  # of a finding
 NUL, HALF_PAIR = "a text with the character NUL", "a text with half a surrogate pair"
@@ -23,18 +24,19 @@ def flaw_of(text: str) -> str:
         return HALF_PAIR
 
 
+# Which part of a document resources contain: nothing, each object with an ``@type``, or all.
+ContentPart = Literal["none", "typed", "all"]
+
+
 def may_be_flawed(written: str) -> bool:
     """Whether values that were read from a JSON or YAML text can have flaws: a quick search for escapes."""
     return "\\" in written and _ESCAPE.search(written) is not None
 
 
-def find_flaws(document: object, is_content: bool = False) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """The path of each flawed text in a plain value, and what is wrong; for a key, the path of its object.
-
-    ``is_content``: the value is what a resource contains, as is each object with an ``@type``.
-    """
+def find_flaws(document: object, content: ContentPart = "none") -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The path of each flawed text in a plain value, and what is wrong; for a key, the path of its object."""
     path: list[str | int] = []
-    opened: list[tuple[bool, Iterator[tuple[str | int, object]]]] = [(is_content, iter([(0, document)]))]
+    opened: list[tuple[bool, Iterator[tuple[str | int, object]]]] = [(content == "all", iter([(0, document)]))]
     while opened:  # nothing recurses, however deep it is
         is_content, items = opened[-1]
         for key, value in items:
@@ -45,7 +47,7 @@ def find_flaws(document: object, is_content: bool = False) -> Iterator[tuple[tup
                 if flaw := _flaw_of(value, is_content):
                     yield tuple(path[1:]), flaw
             elif isinstance(value, dict):
-                opened.append((is_content or "@type" in value, iter(value.items())))
+                opened.append((is_content or (content == "typed" and "@type" in value), iter(value.items())))
                 break
             elif isinstance(value, list):
                 opened.append((is_content, iter(enumerate(value))))

@@ -225,7 +225,7 @@ def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> _Decode
     media = media_of(content_type)
     if media == "protobuf":
         raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a transaction is JSON or YAML")
-    documents = parse_values(body, media)
+    documents = parse_values(body, media, content="typed")
     if len(documents) != 1:
         raise MalformedError([Violation("malformed", f"expected one transaction, not {len(documents)} documents")])
     parsed = _parse_transaction(documents[0])
