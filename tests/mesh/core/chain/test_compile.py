@@ -76,6 +76,20 @@ def test_22_a_peers_target_has_no_sni_no_name_and_no_datacenter() -> None:
     }
 
 
+def test_subsets_of_a_service_share_a_target_of_a_peer_and_the_first_one_counts() -> None:
+    """Consul 1.14.11 does so: the router asks for the service itself before its subset."""
+    chain = compile_chain(
+        request_of(
+            PD_HTTP
+            + """
+- {Kind: service-resolver, Name: web, Subsets: {v2: {}}, Failover: {"*": {Targets: [{Peer: east}]}}}
+- {Kind: service-router, Name: web, Routes: [{}, {Destination: {ServiceSubset: v2}}]}
+"""
+        )
+    )
+    assert chain.targets["web.default.default.external.east"].key.subset == ""
+
+
 def test_32_an_external_target_keeps_its_name() -> None:
     (target,) = compile_chain(named("32")).targets.values()
     assert (target.name, target.sni) == ("web.default.dc1.internal.td.consul", "x.example")

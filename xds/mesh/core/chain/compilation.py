@@ -84,6 +84,7 @@ class Compilation:
         self.naming = Naming(request.trust_domain, request.has_partitions)
         self.nodes: dict[str, Node] = {}
         self.resolvers: dict[str, ResolverNode] = {}  # by target ID
+        self.keys: dict[str, TargetKey] = {}  # by target ID
         self.targets: dict[str, ChainTarget] = {}
         self.path: list[str] = []  # the nodes from the start to the one that is being followed
         self.protocol = ""
@@ -130,7 +131,7 @@ class Compilation:
 
     def target(self, service: str, subset: str = "") -> TargetKey:
         """The target of a service in the own datacenter."""
-        return TargetKey(service, subset, self.request.datacenter)
+        return self._first(TargetKey(service, subset, self.request.datacenter))
 
     def rewrite(
         self, target: TargetKey, service: str = "", subset: str = "", datacenter: str = "", peer: str = ""
@@ -142,5 +143,9 @@ class Compilation:
         if not service or service == target.service:
             service, subset = target.service, subset or target.subset
         if peer:
-            return TargetKey(service, subset, "", peer)
-        return TargetKey(service, subset, datacenter or target.datacenter or self.request.datacenter)
+            return self._first(TargetKey(service, subset, "", peer))
+        return self._first(TargetKey(service, subset, datacenter or target.datacenter or self.request.datacenter))
+
+    def _first(self, key: TargetKey) -> TargetKey:
+        """The first target with the ID of this one, as in Consul: all subsets of a peer's service have the same."""
+        return self.keys.setdefault(self.naming.target(key), key)
