@@ -148,8 +148,9 @@ class World:
             self.guarded = True
 
     def drop(self) -> None:
-        """The group of the node's own is gone, if there was one: with all its history, so that no stream ends now."""
-        if not self.features & {"cuts", "restarts", "singles"} and self.pushed.pop("node", None) is not None:
+        """The group of the node's own is gone, if there was one. A new process does not know what it had."""
+        if "restarts" not in self.features and self.pushed.pop("node", None) is not None:
+            self.is_moving = True
             self.server.drop("node")
             self.late.pop("node", None)
             self._note_content()

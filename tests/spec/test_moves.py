@@ -129,6 +129,32 @@ def test_clusters_of_the_former_group_linger_for_the_drain_time_after_a_reconnec
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
+def test_clusters_of_a_deleted_group_linger_after_a_reconnect(server: Server, connect: Connect) -> None:
+    push(server, PRESENT)
+    client = holding(server, connect, "node")
+    client.disconnect()
+    server.drop("node")
+    client.reconnect()
+    wait(server, DRAINED_S - GRID_S - 1, client)
+    assert set(client.texts(CLUSTER)) == {"a", "b"}
+    wait(server, GRID_S + 1, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
+def test_clusters_of_a_group_that_was_deleted_and_made_anew_linger_after_a_reconnect(
+    server: Server, connect: Connect
+) -> None:
+    client = holding(server, connect)
+    client.disconnect()
+    server.drop()
+    push(server, PRESENT)
+    client.reconnect()
+    client.settle()
+    assert set(client.texts(CLUSTER)) == {"a", "b"}
+    wait(server, DRAINED_S, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
 def test_a_cds_response_in_flight_is_superseded_at_once(server: Server, connect: Connect) -> None:
     """It may be withheld for a cluster of the former group whose assignment may not be sent any more."""
     client = holding(server, connect)

@@ -73,6 +73,7 @@ class Server:
         self.pushed: dict[str, list[tuple[Snapshot, str]]] = {}  # by group, with the handling of NACKs
         self.pushed_s: dict[Snapshot, float] = {}
         self.splits: dict[str, GroupSplit] = {}  # by group: the rollouts
+        self.dropped: dict[str, int] = {}  # the last revisions of groups that were deleted
         self._starts = 0
         self._start()
 
@@ -117,7 +118,7 @@ class Server:
         ``label_of``: makes the label of types that a push without label changes.
         """
         before = self.cache.pushed(group)
-        revision = before.revision + 1 if before is not None else 1
+        revision = (before.revision if before is not None else self.dropped.get(group, 0)) + 1
         snapshot = self.next_snapshot(before, list(resources), group, revision, label, types, label_of)
         self.cache.set(snapshot, on_nack=on_nack, now_s=self.now, split=self.splits.get(group))
         self.pushed.setdefault(group, []).append((snapshot, on_nack))
@@ -189,7 +190,9 @@ class Server:
             self.splits.pop(group, None)
 
     def drop(self, group: str = "default") -> None:
-        """Delete the group."""
+        """Delete the group. Its revisions go on when it is pushed again."""
+        if (before := self.cache.pushed(group)) is not None:
+            self.dropped[group] = before.revision
         self.cache.drop(group)
         self.pushed.pop(group, None)
         self.wake()

@@ -28,6 +28,7 @@ from xds.snapshots.responses import NO_PARTS, PREPARED_FROM, PartsByName, Respon
 from xds.snapshots.set_diff import SetDiff
 
 _REFUSED_LIMIT = 10_000
+_DROPPED_KEPT = 16  # groups
 _DEFAULT_RULES = OrderRules()
 _CHANGES_PER_AGE = 10  # of the memos: pushes, and changes of observed assignments
 
@@ -99,6 +100,7 @@ class SnapshotCache:
     ) -> None:
         self.epoch = 0  # grows when nodes may belong to other groups: a group was added or dropped, a selector changed
         self._groups: dict[str, _Group] = {}
+        self._dropped: dict[str, RemovalLog] = {}  # the logs of the last groups that were dropped: clients have these
         self.membership = Membership(self._groups.__contains__)
         self._orders: Mapping[str, GroupOrder] = {}
         self._overlays: dict[str, Overlays] = {}
@@ -140,7 +142,10 @@ class SnapshotCache:
         self.diffs.keep(*precomputed.diffs)
         served = self._with_observed(group.lines.head if group is not None else None, snapshot)
         if group is None:
-            lines = Lines(Content(snapshot, served), self._new_log(name), self._translate)
+            dropped = self._dropped.pop(name, None)
+            log = dropped if dropped is not None and not retained else self._new_log(name)
+            log.rules = self.rules_of(name)
+            lines = Lines(Content(snapshot, served), log, self._translate)
             group = self._groups[name] = _Group(lines)
             self.epoch += 1
         lines, before = group.lines, [each.pushed for each in group.lines.contents()]
@@ -188,9 +193,12 @@ class SnapshotCache:
         return precompute(self.pushed(snapshot.group), snapshot, self.responses.parts_of)
 
     def drop(self, group: str) -> None:
-        """Stop serving a group. Its nodes keep their configuration (rule 9)."""
+        """Stop serving a group. Its nodes keep their configuration (rule 9), and may have it when they return."""
         dropped = self._groups.pop(group, None)
         if dropped is not None:
+            self._dropped[group] = dropped.lines.logs(GroupLine.HEAD)[""]
+            for oldest in [*self._dropped][:-_DROPPED_KEPT]:
+                del self._dropped[oldest]
             self.responses.drop_parts([each.pushed for each in dropped.lines.contents()])
             self.epoch += 1
 
@@ -356,10 +364,10 @@ class SnapshotCache:
         )
 
     def log(self, group: str, api_version: str = "", line: GroupLine = GroupLine.HEAD) -> RemovalLog:
-        """The removal log of a line of a group. Of a group that is not served, an empty one."""
+        """The removal log of a line of a group. Of one that was dropped, as it was then; of any other, an empty one."""
         state = self._groups.get(group)
         if state is None:
-            return self._new_log(group)
+            return self._dropped.get(group) or self._new_log(group)
         logs = state.lines.logs(line)
         log = logs.get(api_version if api_version in self._translate_to else "")
         if log is None:  # most groups have no client of another API version

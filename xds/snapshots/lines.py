@@ -77,7 +77,7 @@ Logs = dict[str, RemovalLog]  # by API version; there is always one for none
 class Lines:
     """The contents and removal logs of one group. ``base`` is None while all nodes are served the head.
 
-    ``log`` is its removal log, without a push yet. ``translate`` makes a snapshot of an API version.
+    ``log`` is its removal log, in which ``head`` is not noted yet. ``translate`` makes a snapshot of an API version.
     """
 
     __slots__ = ("_logs", "_translate", "base", "head", "split")
