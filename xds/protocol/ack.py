@@ -1,13 +1,7 @@
-"""The response state of one type on one stream: its nonces, the response in flight, the rejected response.
-
-    state      first request   ACK              NACK             stale nonce    interest changed   view changed
-    NEW        offer           -                -                first: offer   -                  wait
-    SETTLED    -               repeated         stale            record names   offer              offer
-    IN_FLIGHT  -               -> SETTLED       -> REJECTED      record names   dirty              dirty
-    REJECTED   -               repeated         stale            record names   offer              offer what differs
+"""The response state of one type on one stream (docs/protocol.md#response-states): its nonces, the response in flight.
 
 Rule 20: "At most one response per type is in flight". This is also the backpressure. Only the methods below write
-``state``. docs/protocol.md#response-states explains the table.
+``state``.
 """
 
 from __future__ import annotations

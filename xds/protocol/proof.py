@@ -2,15 +2,9 @@
 
 A proof is a positive fact about a cluster since it was sent to the client: the client ACKed the cluster, and ACKed the
 assignment that it requested for it. That nothing speaks against a cluster proves nothing: a refusal is forgotten when a
-push takes its resource back, and a client also ACKs a cluster whose assignment it rejects or does not get.
-
-    assignment of a cluster            the cluster is
-    ACKed since the cluster was sent   warm, also if the assignment has no endpoints: it is known to be empty
-    rejected, in flight, or requested  cold
-    and not answered
-    in no snapshot, overlay or source  cold; content waits for it at most `order_timeout_s` (docs/protocol.md#additions)
-
-A proved cluster stays proved until it is removed from the client: an earlier version serves while a later one warms.
+push takes its resource back, and a client also ACKs a cluster whose assignment it rejects or does not get. A proved
+cluster stays proved until it is removed from the client: an earlier version serves while a later one warms.
+docs/internals/engine.md#proof has all cases.
 """
 
 from __future__ import annotations

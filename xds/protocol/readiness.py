@@ -1,17 +1,6 @@
 """The cold clusters of a client: those that are not proved to be warm. Content that refers to a cold cluster waits.
 
-    cluster                       proof that it is warm (docs/protocol.md#additions)
-    on an aggregated stream       "the CDS ACK, together with the ACK of the assignment sent after it": Envoy withholds
-                                  the ACK and the NACK of CDS while a cluster warms
-    the same, after               also the ACK of its assignment, if the cluster has no health checks and the client has
-    ``offer_timeout_s``           all its secrets
-    on separate streams           the ACKs of CDS, of its assignment and of its secrets, then ``offer_timeout_s`` (if it
-                                  has an assignment) and the time of its first health check
-    rejected, or a part of it     none, until its content changes
-    without an assignment here    none, and nothing waits for it without a time limit
-
-"only a readable reference to a new cluster whose readiness can be proved holds content without a time limit";
-"everything else waits at most `order_timeout_s`" (docs/protocol.md#additions).
+docs/internals/engine.md#proof has what proves a cluster, docs/internals/engine.md#what-waits how long content waits.
 """
 
 from __future__ import annotations

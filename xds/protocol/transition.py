@@ -54,11 +54,6 @@ class Transition(NamedTuple):
         """All listeners of this release are ready."""
         return self._replace(held=self.held.with_ready(release))
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether the client is expected to request further types, because it has returned or a stream ended."""
-        return self.returning_until_s is not None
-
     def holds_type(self, type_url: str) -> bool:
         """Whether some resources of this type keep their released version."""
         return any(url == type_url for url, _ in self.held.names)
@@ -134,7 +129,7 @@ def is_acked(facts: ClientFacts, transition: Transition) -> bool:
     docs/protocol.md#removals: "the clock starts when everything that could refer to the resource is ACKed". One that
     requests clusters by name uses an old one until it has the new one (`lacks_named_clusters`).
     """
-    is_waiting = transition.is_awaited or transition.awaited_until_s or transition.fetch_since_s is not None
+    is_waiting = facts.is_awaited or transition.awaited_until_s or transition.fetch_since_s is not None
     if is_waiting or transition.held.names or transition.held.withheld_types:
         return False
     if any(resource_type(url).in_tree for url in facts.watches.pending_types):

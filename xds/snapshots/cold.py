@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
-from xds.model.snapshot import ResourceSet, empty_set
+from xds.model.snapshot import ResourceSet
 from xds.snapshots.release import Releases
 
 
@@ -73,7 +73,7 @@ def _lacking_parts(inputs: ColdInputs, releases: Releases) -> frozenset[str]:
     if not unproved:
         return NO_NAMES
     if inputs.awaits_assignments:
-        return unproved & releases.unassigned(goal, empty_set("type.googleapis.com/none"), "ads")
+        return unproved & releases.unrequested(goal, NO_NAMES, "ads")
     sets = (goal, acked) if acked is not goal else (goal,)
     named = (releases.clusters_of(one, names, alias) for one in sets for alias, names in inputs.unaccepted)
     lacking = inputs.unassigned.union(*named)

@@ -152,25 +152,19 @@ def removed_names(
     changes or goes" (``is_draining``). Of the listeners only internal ones linger: "an internal listener
     stays as long as a cluster whose endpoints name it".
     """
-    by_type: dict[str, frozenset[str]] = {}
-    for type_url, each in change.items():
-        type = resource_type(type_url)
-        if each.removed and type.lingers:
-            by_type[type_url] = frozenset(each.removed) - lingering.names.get(type_url, frozenset())
-    for type_url, each in change.items():
-        type = resource_type(type_url)
-        if not each.removed or type.lingers:
-            continue
-        if type.narrowed_by:
-            routes = by_type.get(type.narrowed_by, frozenset()) | lingering.names.get(type.narrowed_by, frozenset())
-            hosts = (name for name in each.removed if name.rpartition("/")[0] in routes)
-            by_type[type_url] = frozenset(hosts) - lingering.names.get(type_url, frozenset())
+    removed = {url: frozenset(each.removed) for url, each in change.items() if each.removed}
+    before = lingering.names
+    names: dict[str, frozenset[str]] = {}
+    for url, each in removed.items():
+        type = resource_type(url)
+        if type.lingers or (type.alias == "scoped_routes" and is_draining and not goal.get(url).resources):
+            names[url] = each
+        elif type.narrowed_by:
+            routes = removed.get(type.narrowed_by, frozenset()) | before.get(type.narrowed_by, frozenset())
+            names[url] = frozenset(name for name in each if name.rpartition("/")[0] in routes)
         elif type.alias == "listeners":
-            internal = frozenset().union(*map(internal_listeners, released.sets.values()))
-            by_type[type_url] = internal.intersection(each.removed) - lingering.names.get(type_url, frozenset())
-        elif type.alias == "scoped_routes" and is_draining and not _has_scopes(goal, type_url):
-            by_type[type_url] = frozenset(each.removed) - lingering.names.get(type_url, frozenset())
-    return names_by_type(by_type)
+            names[url] = each & frozenset().union(*map(internal_listeners, released.sets.values()))
+    return names_by_type({url: each - before.get(url, frozenset()) for url, each in names.items()})
 
 
 def internal_listeners(resource_set: ResourceSet) -> frozenset[str]:
@@ -179,10 +173,6 @@ def internal_listeners(resource_set: ResourceSet) -> frozenset[str]:
         return frozenset()
     references = (each for resource in resource_set.resources.values() for each in resource.references)
     return frozenset(each.name for each in references if alias_of(each.type_url) == "listeners")
-
-
-def _has_scopes(goal: Snapshot, type_url: str) -> bool:
-    return bool(goal.get(type_url).resources)
 
 
 def _names_missing_in(lingering: Lingering, goal: Snapshot) -> NamesByType:

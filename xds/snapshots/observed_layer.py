@@ -43,12 +43,8 @@ class ObservedLayer:
         base = self.base(pushed)
         return _with_set(pushed, apply_observed(self.resources, base, base, self.resources))
 
-    def base(self, pushed: Snapshot) -> ResourceSet:
-        """The pushed set of assignments; the layer's own empty set if none was pushed."""
-        return pushed.sets.get(ENDPOINT, self._empty_set)
-
-    def served(self, snapshot: Snapshot) -> ResourceSet:
-        """The set of assignments in a snapshot with this layer."""
+    def base(self, snapshot: Snapshot) -> ResourceSet:
+        """The set of assignments of a snapshot; the layer's own empty set if it has none."""
         return snapshot.sets.get(ENDPOINT, self._empty_set)
 
     def reapply(self, pushed: Snapshot, served: Snapshot, touched: Collection[str]) -> Snapshot:
@@ -57,7 +53,7 @@ class ObservedLayer:
         ``served`` is the snapshot with the layer before the change. It was made from the same snapshot, or from an
         earlier one of the same lineage. Only the assignments ``touched`` may differ.
         """
-        return _with_set(pushed, apply_observed(self.resources, self.base(pushed), self.served(served), touched))
+        return _with_set(pushed, apply_observed(self.resources, self.base(pushed), self.base(served), touched))
 
 
 def apply_observed(
