@@ -278,7 +278,7 @@ class SnapshotCache:
         for api_version, translate in self._translate_to.items():
             translated = self._translated.find((api_version, old.id))
             if translated is not None and new.observed:
-                newer = translate_changes(translated, old, new, touched, translate)
+                newer = translate_changes(translated, new, touched, translate)
                 self._translated.put((api_version, new.id), newer)
                 if newer is not None:
                     self.diffs.keep(SetDiff(translated, newer, diff_among(translated, newer, touched)))

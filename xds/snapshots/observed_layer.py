@@ -93,12 +93,11 @@ def apply_observed(
 
 def translate_changes(
     translated: ResourceSet,
-    before: ResourceSet,
     after: ResourceSet,
     touched: Collection[str],
     translate: Callable[[ResourceSet], ResourceSet | None],
 ) -> ResourceSet | None:
-    """The translation of ``after``. ``translated`` is that of ``before``, in which only the names ``touched`` differ.
+    """The translation of ``after``. ``translated`` is that of a set in which only the names ``touched`` differ.
 
     None if the type has no translation.
     """
