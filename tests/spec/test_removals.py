@@ -315,6 +315,20 @@ def test_lingering_can_be_ended_by_hand(server: Server, client: Client) -> None:
     assert states(client) == {"synced"}
 
 
+def test_nothing_is_ended_by_hand_of_what_a_client_uses_that_is_not_in_step(server: Server, client: Client) -> None:
+    push(server, A)
+    start(client)
+    push(server, B)
+    client.ack(CLUSTER)  # the route waits for the assignment of b
+    client.take(client.stream.end_lingering(server.now))
+    while client.inbox:
+        client.ack()
+        assert client.texts(ROUTE)["r1"] in client.texts(CLUSTER)
+    client.take(client.stream.end_lingering(server.now))
+    client.settle()
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
 def test_ends_are_those_of_a_grid(server: Server, connect: Connect) -> None:
     """They are rounded up to multiples of 5 s, so that the clients of a group share encoded responses."""
     push(server, A)

@@ -121,10 +121,10 @@ def held_by_name(clients: Clients) -> dict[tuple[str, str], events.HeldContent]:
 
 
 def lingering_names(clients: Iterable[ClientOrderState]) -> dict[str, set[str]]:
-    """All lingering names, by type alias."""
+    """The lingering names that have an end, by type alias."""
     by_alias: dict[str, set[str]] = {}
-    for client in clients:
-        for type_url, names in client.lingering.names.items():
+    for removal in (each for client in clients for each in client.lingering.removals if each.ends_s is not None):
+        for type_url, names in removal.names.items():
             by_alias.setdefault(alias_of(type_url), set()).update(names)
     return by_alias
 

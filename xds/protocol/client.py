@@ -9,6 +9,7 @@ docs/internals/engine.md#states-of-a-client has its states; ``transition`` is No
 from __future__ import annotations
 
 from copy import copy
+from math import inf
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ROUTE_TARGETS, TRAFFIC_TYPES, resource_type
@@ -392,11 +393,15 @@ class ClientState:
         return other_s if due_s is None or (other_s is not None and other_s < due_s) else due_s
 
     def end_lingering(self, now_s: float) -> bool:
-        """Remove all lingering resources now, for an operator (`xds release`). False if nothing lingered."""
-        if not self.lingering:
+        """Remove the lingering resources that have an end now, for an operator (`xds release`). False for none.
+
+        A client that is not in step may still use the others for new requests.
+        """
+        without_end = self.releases.lingerings.without_ended(self.lingering, inf)
+        if without_end is self.lingering:
             return False
         self.drain_until_s = 0.0
-        self._set_lingering(NOTHING_LINGERS, now_s)
+        self._set_lingering(without_end, now_s)
         return True
 
     # -- questions of a transition ----------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ class DiscoveryStream:
         return events
 
     def end_lingering(self, now_s: float) -> list[Event]:
-        """Remove the lingering resources of the client now, for an operator (`xds release`)."""
+        """As `ClientState.end_lingering`."""
         events: list[Event] = []
         if self._client is not None and self._client.end_lingering(now_s):
             self._advance_and_offer(events, now_s)

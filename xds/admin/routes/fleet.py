@@ -117,7 +117,7 @@ async def _release(deps: Dependencies, nodes: Iterable[str], group: str, node: s
 
 
 def _lingering(deps: Dependencies, node: str) -> list[ClientOrderState]:
-    return [facts for facts in deps.fleet.clients(node).values() if facts.lingering]
+    return [facts for facts in deps.fleet.clients(node).values() if facts.lingering.next_end_s is not None]
 
 
 SELECTOR_LIMIT = 4096
