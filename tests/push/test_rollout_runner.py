@@ -373,6 +373,21 @@ async def test_a_canary_that_moves_to_another_group_is_not_away(plane: Plane, ru
     assert rollout(plane).connected_n == 1
 
 
+async def test_proxies_of_a_share_that_moved_are_not_missed_after_a_restart(
+    plane: Plane, runner: RolloutRunner
+) -> None:
+    proxies = await pushed(plane, waves=["50%"], hold_s=60.0)
+    first, _ = sorted(have(plane, "b"))
+    proxies.answer()
+    await runner.look()
+    await plane.publisher.rollouts.pause(GROUP, OPERATOR)
+    await runner.look()
+    proxies.clients[first].move("elsewhere")
+    await runner.look()
+    found = rollout(await plane.reloaded())
+    assert (found.state, found.connected_n) == (RolloutState.PAUSED, 1)
+
+
 async def test_load_of_nodes_that_only_report_here_counts(plane: Plane) -> None:
     """Of several servers, a proxy may report its load to another one than it gets its configuration from."""
     totals: dict[str, Totals] = {name: Totals(1000, 500) for name in NODES}

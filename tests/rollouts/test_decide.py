@@ -49,6 +49,11 @@ class Story:
                 return decision
             self.now_s += step_s
 
+    def move(self, ids: Iterable[str], **known: Any) -> RolloutDecision:
+        """Connected nodes of the wave move to another group, and the server sees it."""
+        self.connected = [id for id in self.connected if id not in set(ids)]
+        return self.watch(left=frozenset(ids), **known)
+
     def restart(self) -> None:
         """Lose what is not stored."""
         self.rollout = decode("edge", encode(self.rollout))
@@ -248,28 +253,63 @@ def test_running__half_of_the_wave_is_away__rolled_back() -> None:
     assert decision.reason == f"2 of 4 nodes of the wave ({names}) are away for 30 s"
 
 
-def test_running__nodes_that_move_to_another_group__are_not_away() -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("state", ["running", "paused"])
+def test_any_open_state__nodes_that_move_to_another_group__are_not_away(state: str, is_restarted: bool) -> None:
     story = Story("50%")
     story.watch(10)
-    moved = set(story.canaries[:3])
-    story.connected = [id for id in story.connected if id not in moved]
-    assert story.watch(40, left=moved).act is Act.NOTHING
-    crashed = set(story.canaries[3:])
-    assert crashed
+    if state == "paused":
+        story.rollout = story.rollout.pause("me", "", story.now_s)
+        story.watch(10)
+    assert story.move(story.canaries[:3]).reason == "2 nodes in the wave"
+    if is_restarted:
+        story.restart()
     other = deepcopy(story)
-    assert story.watch(20, left=moved).reason == "wave 2 of 2 (100%)"
-    assert other.watch(100, left=moved, away=crashed).reason == "2 of 2 nodes of the wave are away for 30 s"
+    assert other.watch(100, away=story.canaries[3:]).reason == "2 of 2 nodes of the wave are away for 30 s"
+    assert story.watch(59).act is Act.NOTHING
+    if state == "paused":
+        assert story.watch(1_000).act is Act.NOTHING
+    else:
+        assert story.watch(1).reason == "wave 2 of 2 (100%)"
+
+
+def test_running__one_node_moves_while_others_are_away__these_are_not_forgotten() -> None:
+    story = Story("50%")
+    story.watch(1)
+    assert story.move(story.canaries[:1], away=story.canaries[1:3]).act is Act.WRITE
+    assert story.watch(100, away=story.canaries[1:3]).reason == "2 of 4 nodes of the wave are away for 30 s"
 
 
 def test_running__a_canary_that_moves_to_another_group__another_one_takes_its_place() -> None:
     story = Story("1")
     story.watch(50)
-    moved = set(story.canaries)
-    story.connected = [id for id in story.connected if id not in moved]
-    assert story.watch(1, left=moved).act is Act.WRITE
+    assert story.move(story.canaries).act is Act.WRITE
     assert len(story.inside()) == 1
-    assert story.watch(59, left=moved).act is Act.NOTHING
-    assert story.watch(1, left=moved).reason == "wave 2 of 2 (100%)"
+    assert story.watch(59).act is Act.NOTHING
+    assert story.watch(1).reason == "wave 2 of 2 (100%)"
+
+
+def test_paused__a_canary_that_moves_to_another_group__another_one_takes_its_place_when_it_is_resumed() -> None:
+    story = Story("1")
+    story.watch(1)
+    story.rollout = story.rollout.pause("me", "", story.now_s)
+    story.watch(1)
+    story.move(story.canaries)
+    assert story.watch(1_000).act is Act.NOTHING and story.inside() == []
+    story.rollout = story.rollout.resume("me", "", story.now_s)
+    assert story.watch(1).act is Act.WRITE and len(story.inside()) == 1
+    assert story.watch(100).reason == "wave 2 of 2 (100%)"
+
+
+def test_held__its_canary_is_gone_for_good__another_one_takes_its_place_when_it_is_resumed() -> None:
+    story = Story({"waves": "1", "on_failure": "hold"})
+    story.connected = [id for id in FLEET if id not in story.canaries]
+    assert story.watch(100).act is Act.WRITE and story.rollout.state is RolloutState.HELD
+    assert story.watch(1_000).act is Act.NOTHING
+    story.rollout = story.rollout.resume("me", "it was removed", story.now_s)
+    assert story.watch(1, is_complete=False).act is Act.NOTHING, "it may be connected to the silent server"
+    assert story.watch(1).act is Act.WRITE and len(story.inside()) == 1
+    assert story.watch(100).reason == "wave 2 of 2 (100%)"
 
 
 def test_running__a_canary_that_never_acked_is_away__rolled_back() -> None:
@@ -460,7 +500,7 @@ def test_paused__resumed_after_half_of_the_wave_was_removed__goes_on() -> None:
     story.rollout = story.rollout.pause("me", "", story.now_s)
     story.connected = [id for id in FLEET if id not in story.canaries[:2]]
     story.rollout = story.rollout.resume("me", "", story.now_s)
-    assert story.watch(1).reason == "2 nodes in the wave"
+    assert story.watch(1).reason == "4 nodes in the wave"
     assert story.watch(100).reason.startswith("wave 2")
 
 

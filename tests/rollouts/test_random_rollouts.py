@@ -13,7 +13,7 @@ from tests.support.examples import examples
 from xds.model.node import Node
 from xds.rollouts.decide import LATE_S, STEP_LIMIT_S, Act, Facts, RequestCount, RolloutDecision, decide
 from xds.rollouts.plan import RolloutPlan, read_plan
-from xds.rollouts.rollout import Rollout, RolloutState, begin, decode, encode
+from xds.rollouts.rollout import Progress, Rollout, RolloutState, begin, decode, encode
 
 GROUP = "edge"
 FLEET = tuple(f"edge-{at}" for at in range(8))
@@ -122,7 +122,7 @@ class Rollouts(RuleBasedStateMachine):
         self._watch_anew()
 
     def _watch_anew(self) -> None:
-        self.restarted_s, self.looks = self.now_s, []
+        self.restarted_s, self.looks, self.left = self.now_s, [], set()
 
     @precondition(lambda self: self.rollout.is_open)
     @rule()
@@ -177,7 +177,7 @@ class Rollouts(RuleBasedStateMachine):
             self.ends.append(decision.act)
         if after.wave > before.wave or (decision.act is Act.PROMOTE and not before.is_promoting):
             self._check_onward(before, facts)
-        if after.nodes != before.nodes:
+        if after.progress == Progress(seen_s=self.now_s):
             self._watch_anew()
         if decision.act is Act.ROLL_BACK:
             assert before.plan.on_failure == "rollback" and not before.is_promoting and after.reason

@@ -21,7 +21,8 @@ the first sign of a crash.
 A node that comes to the wave after its beginning, or gets other endpoints, has `LATE_S` for its ACK; only then it breaks
 the hold. So a large fleet, of which some node always starts, can be promoted. The clock stands while that is so of half
 of the wave. When half of the wave is away the hold is broken at once, or proxies that crash again and again would pass.
-A node that is still connected, but has moved to another group, is not away.
+When nodes of the wave have moved to another group, it is watched anew without them. A counted wave takes others in
+their place, and when it is resumed also in place of those that are not connected any more.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Facts:
     """What is known of the nodes of the group now.
 
     * ``connected``: the kinds of all connected nodes, by id; ``inside``: those of them in the wave;
-    * ``left``: connected nodes that were in the wave, and are not: they have moved to another group, for example;
+    * ``left``: connected nodes that have left the wave since it is watched: they have moved to another group;
     * ``acked``: those in the wave that have ACKed all of the head; ``waiting``: what others wait for;
     * ``unaffected``: connected nodes that subscribe to nothing that differs between base and head; those outside of
       the wave are known while it is a counted one;
@@ -120,7 +121,7 @@ def decide(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
     if failure:
         return _fail(watched, failure, now_s)
     if rollout.state is not RolloutState.RUNNING:
-        return RolloutDecision(watched)
+        return _note_nodes(watched, facts, now_s)
     return _judge(watched, facts, now_s)
 
 
@@ -149,8 +150,7 @@ def _advance(rollout: Rollout, facts: Facts, now_s: float) -> Progress:
     if not facts.is_complete:
         return replace(seen, is_acked=False)
     most_n = max(before.most_n, rollout.connected_n, len(facts.inside))
-    stayed_n = most_n - len(facts.left)
-    is_away = stayed_n > 0 and len(facts.inside) * 2 <= stayed_n
+    is_away = most_n > 0 and len(facts.inside) * 2 <= most_n
     came_s = seen.wave_s if before.most_n else -LATE_S  # who is there at the beginning has no time
     behind = {id: before.behind_since_s.get(id, came_s) for id in facts.behind}
     new_n = sum(seen.wave_s - since_s < LATE_S for since_s in behind.values())
@@ -178,7 +178,7 @@ def _judge(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
         if not has_held and progress.most_n and facts.is_complete and not facts.concern_nobody:
             return _fail(rollout, _lateness(rollout, facts), now_s)
         return _hold(rollout, f"could not be judged within {plan.timeout_s:g} s: {progress.unknown}")
-    return _note_connected(rollout, facts, now_s)
+    return _note_nodes(rollout, facts, now_s)
 
 
 def _finish_promotion(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
@@ -231,18 +231,24 @@ def _all_acked(facts: Facts) -> str:
     return f"all {len(facts.acked)} nodes{concerned} have ACKed"
 
 
-def _note_connected(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
-    """Choose more nodes for a counted wave that lacks some, and note how many nodes a wave of named nodes has.
+def _note_nodes(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
+    """Note how many nodes the wave has, and choose more for a counted wave that lacks some, unless it stands still.
 
-    With other nodes the wave is watched anew.
+    When nodes come or have left, the wave is watched anew.
     """
-    needless = facts.unaffected | facts.left
-    nodes = top_up(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside, needless)
-    inside = facts.inside | (nodes.ids & facts.connected.keys())
-    noted = replace(rollout, nodes=nodes, connected_n=len(inside))
-    if nodes != rollout.nodes:
+    if not facts.is_complete:
+        return RolloutDecision(rollout)
+    nodes, gone = rollout.nodes, facts.left
+    if not rollout.connected_n:  # as when it is resumed: who is not there is not waited for
+        gone = gone | (nodes.ids - facts.connected.keys())
+    if rollout.state is RolloutState.RUNNING:
+        nodes = top_up(rollout.plan, rollout.wave, nodes, facts.connected, facts.inside, facts.unaffected | gone)
+    chosen_n = len(nodes.ids) - len(rollout.nodes.ids)
+    stayed_n = max(rollout.progress.most_n - len(facts.left), len(facts.inside))
+    noted = replace(rollout, nodes=nodes, connected_n=stayed_n + chosen_n)
+    if chosen_n or facts.left:
         noted = replace(noted, since_s=now_s, progress=Progress(seen_s=now_s))
-    elif rollout.connected_n or not inside:
+    elif rollout.connected_n or not facts.inside:
         return RolloutDecision(rollout)
     return RolloutDecision(noted, Act.WRITE, f"{noted.connected_n} nodes in the wave")
 
@@ -276,10 +282,9 @@ def _failure(rollout: Rollout, facts: Facts) -> str:
         others = f", and {len(facts.nacked) - 1} more" if len(facts.nacked) > 1 else ""
         return f"{node}{others} rejected it: {words.strip()}"
     if progress.away_s >= AWAY_S:
-        stayed_n = progress.most_n - len(facts.left)
-        ids = sorted(rollout.nodes.ids - facts.connected.keys() - facts.left)[:_NAMED_IDS]
+        ids = sorted(rollout.nodes.ids - facts.connected.keys())[:_NAMED_IDS]
         names = f" ({', '.join(ids)})" if ids else ""
-        away = f"{stayed_n - len(facts.inside)} of {stayed_n} nodes"
+        away = f"{progress.most_n - len(facts.inside)} of {progress.most_n} nodes"
         return f"{away} of the wave{names} are away for {AWAY_S:.0f} s"
     if plan.max_errors is None or requests is None or requests.attempted < ATTEMPTS or not facts.is_complete:
         return ""
