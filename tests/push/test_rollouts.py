@@ -214,6 +214,23 @@ async def test_undo_of_a_rollout_goes_back_to_its_base(plane: Plane) -> None:
     assert have(plane, "a") == set(NODES)
 
 
+async def test_undo_of_a_rollout_goes_back_to_its_base_although_nodes_reject_that(
+    plane: Plane, clients: list[Client]
+) -> None:
+    """All others have it: to go further back would be another change for them."""
+    await plane.publisher.push(GROUP, clusters("z"))
+    await plane.publisher.push(GROUP, clusters("a"))
+    for name, client in zip(NODES, clients, strict=True):
+        client.nack(sets_of(plane, name), "cannot bind")
+    await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    plan = await plane.publisher.undo.plan(GROUP)
+    assert plan.to is not None and plan.to.revision == 2
+    await plane.publisher.rollback(GROUP, plan.to.revision, keeps_endpoints=True)
+    assert rollout(plane).state is RolloutState.ROLLED_BACK
+    plan = await plane.publisher.undo.plan(GROUP)
+    assert plan.to is not None and plan.to.revision == 1
+
+
 @pytest.mark.usefixtures("clients")
 async def test_all_at_once_ends_it(plane: Plane) -> None:
     await begun(plane)

@@ -10,6 +10,7 @@ import pytest
 from tests.support.connected import Client
 from tests.support.plane import Plane
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
+from xds.access.caller import Caller
 from xds.codec.resources import ResourceDecoder
 from xds.model.errors import ConflictError, NotFoundError
 from xds.model.node import Node
@@ -232,6 +233,29 @@ async def test_few_refusals_are_no_reason(plane: Plane) -> None:
     await push(plane, cluster("worse", 80))
     plan = await plane.publisher.undo.plan(GROUP)
     assert plan.to is not None and plan.to.revision == 2
+
+
+async def test_what_the_first_node_of_a_rollout_alone_rejects_is_gone_back_to(plane: Plane) -> None:
+    """It was one of one node, and is one of twelve since the rollout was promoted."""
+    clients = {name: Client(plane.fleet, Node(name), GROUP) for name in (f"n{n}" for n in range(12))}
+    for client in clients.values():
+        client.subscribe(CLUSTER)
+    await push(plane, cluster("good", 80))
+    resources = ResourceDecoder().values({"resources": [cluster("mostly", 80)]}).resources
+    plan = {"waves": [], "nodes": ["n0"], "on_failure": "hold"}
+    await plane.publisher.push(GROUP, resources, options=PushOptions(rollout=plan))
+    held = plane.publisher.groups.content(GROUP).snapshot.get(CLUSTER)
+    clients["n0"].nack(held, "no")
+    await plane.publisher.undo.note_refusals([GROUP])
+    (newest, *_) = await plane.publisher.history.lines(GROUP)
+    assert (newest.nodes, newest.refused) == (1, 1)
+    await plane.publisher.rollouts.promote(GROUP, Caller("ops"))
+    for name in clients.keys() - {"n0"}:
+        clients[name].ack(held)
+    worse = ResourceDecoder().values({"resources": [cluster("worse", 80)]}).resources
+    await plane.publisher.push(GROUP, worse, options=PushOptions(all_at_once=True))
+    found = await plane.publisher.undo.plan(GROUP)
+    assert found.to is not None and (found.to.revision, found.to.nodes, found.to.refused) == (2, 12, 1)
 
 
 async def test_undo_is_refused_when_all_earlier_revisions_were_undone(plane: Plane) -> None:

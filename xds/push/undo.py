@@ -99,7 +99,7 @@ class UndoPlanner:
         self._open_base = open_base
         self._share = refused_share
         self.elsewhere: CountElsewhere = nowhere
-        self._noted: dict[str, tuple[int, int]] = {}  # by group: revision and number of refusals stored last
+        self._noted: dict[str, tuple[int, int, int]] = {}  # by group: revision, refusals and nodes stored last
         self._heard: dict[str, tuple[int, Refusals]] = {}  # by group: of a revision, from other servers
 
     async def plan(self, group: str) -> UndoPlan:
@@ -125,7 +125,8 @@ class UndoPlanner:
                 break
             if takes_back is not None:
                 is_unproven = base is not None and line.revision > base
-                reason = "its rollout did not reach all nodes" if is_unproven else self._reason(line)
+                is_base = base is not None and chosen is None  # all others have it anyway, whoever rejects it
+                reason = "its rollout did not reach all nodes" if is_unproven else self._reason(line, is_base=is_base)
                 candidates.append(UndoCandidate(line if reason else await self._latest(group, line, follows), reason))
                 if not reason:
                     chosen = chosen or candidates[-1].line
@@ -161,18 +162,19 @@ class UndoPlanner:
             if content is None:
                 continue
             wave = (await rollout_status(self._cache, self._fleet, content.group, content.revision)).wave.convergence
-            refused, stored = wave.nacked, self._noted.get(group, (0, 0))
+            refused, noted = wave.nacked, self._noted.get(group, (0, 0, 0))
             if asks_others:
                 self._heard[group] = content.revision, await self.elsewhere(group, content.revision)
             revision, elsewhere = self._heard.get(group, (0, Refusals()))
             if revision != content.revision:
                 elsewhere = Refusals()
             refused += elsewhere.refused
-            if refused > (stored[1] if stored[0] == content.revision else 0):
-                accepting = wave.synced + wave.pending
-                nodes = refused + accepting + elsewhere.nodes - elsewhere.refused
+            nodes = refused + wave.synced + wave.pending + elsewhere.nodes - elsewhere.refused
+            found = content.revision, refused, nodes
+            # Also if more nodes accept it: those of a wave may be the first of many.
+            if refused and (found > noted or found[0] != noted[0]):
                 await self._store.record_outcome(group, content.revision, nodes, refused)
-                self._noted[group] = (content.revision, refused)
+                self._noted[group] = found
 
     async def watch_refusals(self) -> None:
         """Store the number of rejecting nodes at intervals, since a restart forgets which nodes rejected a revision."""
@@ -183,13 +185,13 @@ class UndoPlanner:
             except StoreError as error:
                 _log.warning("undo.refusals_not_stored", error_message=str(error))
 
-    def _reason(self, line: RevisionInfo) -> str:
+    def _reason(self, line: RevisionInfo, *, is_base: bool = False) -> str:
         """Why ``undo`` does not go back to a revision; empty if it can."""
         if line.kind == DELETE:
             return "the group was deleted"
         if line.undone_by:
             return f"undone by revision {line.undone_by}"
-        if line.refused > line.nodes * self._share:
+        if line.refused > line.nodes * self._share and not is_base:
             return f"rejected by {line.refused} of {line.nodes} nodes"
         return "" if line.content else "its content is no longer kept"
 
