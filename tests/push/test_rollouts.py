@@ -164,6 +164,19 @@ async def test_what_was_taken_back_is_refused_until_it_is_asked_for(plane: Plane
 
 
 @pytest.mark.usefixtures("clients")
+async def test_what_was_taken_back_is_tried_again_by_its_plan_unless_it_is_for_all(plane: Plane) -> None:
+    """A pipeline that was told of ``retry`` must not give all what one node has just refused."""
+    first = await begun(plane)
+    plan = rollout(plane).plan
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    again = await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(retry=True))
+    assert (again.rollout.effect, rollout(plane).plan, have(plane, "b")) == (Effect.STARTED, plan, {first})
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(retry=True, all_at_once=True))
+    assert have(plane, "b") == set(NODES)
+
+
+@pytest.mark.usefixtures("clients")
 async def test_what_was_taken_back_may_be_pushed_after_other_content(plane: Plane) -> None:
     await begun(plane)
     await plane.publisher.rollouts.abort(GROUP, OPERATOR)
@@ -483,7 +496,7 @@ async def test_what_was_taken_back_is_refused_in_a_transaction_too(plane: Plane)
 async def test_what_was_taken_back_may_be_pushed_after_a_day(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     await begun(plane)
     await plane.publisher.rollouts.abort(GROUP, OPERATOR, "no")
-    monkeypatch.setattr("xds.push.rollout_pushes.REFUSED_S", 0.0)
+    monkeypatch.setattr("xds.rollouts.rollout.MATTERS_S", 0.0)
     assert (await plane.publisher.push(GROUP, clusters("b"))).changed
 
 

@@ -11,7 +11,7 @@ import pytest
 from xds.model.errors import ValidationError
 from xds.model.node import Node
 from xds.rollouts.plan import read_plan
-from xds.rollouts.rollout import HAD_HEAD_S, Progress, Rollout, RolloutState, begin, decode, encode
+from xds.rollouts.rollout import MATTERS_S, Progress, Rollout, RolloutState, begin, decode, encode
 from xds.rollouts.wave import everybody
 
 GROUP = "edge"
@@ -73,7 +73,7 @@ def test_nobody_is_remembered_of_a_promoted_or_old_rollout() -> None:
     first = begun("30%")
     assert begun("1", former=first.end(RolloutState.PROMOTED, "", 200.0)) == begun("1")
     ended = first.end(RolloutState.ROLLED_BACK, "refused", 200.0)
-    later_s = 200.0 + HAD_HEAD_S
+    later_s = 200.0 + MATTERS_S
     assert begun("1", former=ended, now_s=later_s) == begun("1", now_s=later_s)
 
 

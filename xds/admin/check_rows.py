@@ -113,17 +113,11 @@ async def _rollouts(deps: Dependencies) -> Finding:
     """Whether a careful rollout waits for a person, or the server took one back within a day."""
     rollouts, now = deps.publisher.rollouts.all(), time()
     waiting = [each for each in rollouts if each.state in (RolloutState.HELD, RolloutState.PAUSED)]
-    waiting += [each for each in rollouts if _was_taken_back(each, now)]
+    waiting += [each for each in rollouts if each.by == SERVER and each.refuses(now)]
     if waiting:
         return WARNING, _listed([_rollout_text(each) for each in waiting[:NAMED_LIMIT]], len(waiting))
     running = [each for each in rollouts if each.is_open]
     return OK, _listed([_rollout_text(each) for each in running[:NAMED_LIMIT]], len(running)) or "none is going on"
-
-
-def _was_taken_back(rollout: Rollout, now: float) -> bool:
-    is_of_server = rollout.state is RolloutState.ROLLED_BACK and rollout.by == SERVER
-    # Other content that was pushed since has deleted what identifies what was taken back.
-    return is_of_server and bool(rollout.content) and rollout.ended_s is not None and now - rollout.ended_s < DAY_S
 
 
 def _rollout_text(rollout: Rollout) -> str:

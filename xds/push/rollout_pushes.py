@@ -26,10 +26,8 @@ from xds.rollouts.decide import Facts, usual_errors
 from xds.rollouts.plan import DEFAULT_MAX_ERRORS, DEFAULT_PLAN, NAMED, RolloutPlan, read_plan
 from xds.rollouts.rollout import Rollout, RolloutState, begin
 from xds.store.base import Commit, Drop, Rollback
-from xds.store.retention import DAY_S
 from xds.tasks.threads import run_sized
 
-REFUSED_S = DAY_S  # how long content that was taken back is refused, unless other content is pushed
 _HASH_BYTES = 16
 _FOR_ALL = "endpoints and derived resources go to all nodes at once"
 
@@ -117,8 +115,11 @@ class RolloutPushes:
             return NO_STEP
         derived = planned.request.derived.after.records
         content = await run_sized(content_of, planned.blob_ids, derived, resources=len(planned.blob_ids))
-        if present is not None and not options.retry:
-            _check_not_taken_back(present, content)
+        if present is not None and (taken_back := _taken_back(present, content)):
+            if not options.retry:
+                raise TakenBackError(taken_back)
+            if not options.all_at_once:
+                plan = plan or present.plan
         if running is not None:
             end = self._end_by(planned, running, content, options)
             if end is not None:
@@ -192,7 +193,10 @@ class RolloutPushes:
         return replace(step, nodes=nodes, superseded=superseded)
 
     async def _plan(self, group: str, running: Rollout | None, options: PushOptions) -> RolloutPlan | None:
-        """The plan of a push: what it says, else that of the group, else that of the rollout that it supersedes."""
+        """The plan of a push: what it says, else that of the group, else that of the rollout that it supersedes.
+
+        Content that was taken back, and is tried again without a plan, has the one that it was rolled out by.
+        """
         own = self._settings.get(group).rollout
         if options.all_at_once:
             return None
@@ -238,16 +242,13 @@ def content_of(ids: BlobIds, derived: Mapping[Key, DerivedResource]) -> str:
     return blake2b("".join(lines).encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES).hexdigest()
 
 
-def _check_not_taken_back(last: Rollout, content: str) -> None:
-    """Raises ``TakenBackError`` for content that the last rollout of the group has taken back."""
-    ended_s = last.ended_s
-    if last.state is not RolloutState.ROLLED_BACK or last.content != content or ended_s is None:
-        return
-    age_s = max(time() - ended_s, 0.0)
-    if age_s < REFUSED_S:
-        raise TakenBackError(
-            f"this content was taken back {span_text(age_s)} ago, from revision {last.head}: {last.reason}"
-        )
+def _taken_back(last: Rollout, content: str) -> str:
+    """Why content is refused that the last rollout of its group has taken back; empty if it is not."""
+    now_s = time()
+    if last.content != content or not last.refuses(now_s):
+        return ""
+    age = span_text(max(now_s - (last.ended_s or 0.0), 0.0))
+    return f"this content was taken back {age} ago, from revision {last.head}: {last.reason}"
 
 
 def _report_requests(facts: Facts) -> bool:

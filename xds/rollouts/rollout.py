@@ -22,7 +22,8 @@ from xds.rollouts.reading import TEXT_LIMIT, FieldReader
 from xds.rollouts.wave import NodeSet, everybody, next_wave, read_node_set
 
 DOCUMENT_BYTES = 1 << 26
-HAD_HEAD_S = UNIT_S["d"]  # how long after its end it matters who had the head: longer than any client keeps leftovers
+# How long after its end it matters what a rollout took back, and from whom: longer than any client keeps leftovers.
+MATTERS_S = UNIT_S["d"]
 _REVISION_LIMIT = 2**63 - 1
 _TIME_LIMIT_S = 1e12
 _INTEGERS = ("base", "head", "wave", "connected_n", "last_head")  # the members of a document, by kind
@@ -142,7 +143,11 @@ class Rollout:
 
     def matters(self, now_s: float) -> bool:
         """Whether clients may still hold something of the head that this rollout took back."""
-        return self.ended_s is None or now_s - self.ended_s < HAD_HEAD_S
+        return self.ended_s is None or now_s - self.ended_s < MATTERS_S
+
+    def refuses(self, now_s: float) -> bool:
+        """Whether the content that it took back is refused: for a day, unless other content was pushed."""
+        return self.state is RolloutState.ROLLED_BACK and bool(self.content) and self.matters(now_s)
 
     def is_hidden(self, revision: int) -> bool:
         """Whether a revision was served to waves only."""
