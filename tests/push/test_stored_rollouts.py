@@ -73,7 +73,7 @@ async def test_a_restored_rollout_waits_for_a_person_although_none_of_its_nodes_
     await restore(elsewhere, await archive_of(plane))
     found = rollout(elsewhere)
     for second in range(300):
-        found = decide(found, Facts({}, set(), set()), found.since_s + second).rollout
+        found = decide(found, Facts({}, set(), set()), found.since_s + second)
     assert (found.state, found.reason) == (RolloutState.PAUSED, "restored from a backup")
     await elsewhere.publisher.close()
     await elsewhere.store.close()

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.rollouts.decisions import Act, Decision, decision
 from xds.model.node import Node
-from xds.rollouts.decide import AWAY_S, LATE_S, Act, Facts, RequestCount, RolloutDecision, decide
+from xds.rollouts.decide import AWAY_S, LATE_S, Facts, RequestCount, decide
 from xds.rollouts.plan import read_plan
 from xds.rollouts.rollout import RolloutState, begin, decode, encode
 
@@ -40,16 +41,16 @@ class Story:
         done = done - known.get("nacked", {}).keys() - known["unaffected"]
         return Facts(dict.fromkeys(connected, ""), inside, done, **known)
 
-    def watch(self, seconds: float = 0, step_s: float = 1.0, **known: Any) -> RolloutDecision:
+    def watch(self, seconds: float = 0, step_s: float = 1.0, **known: Any) -> Decision:
         end_s = self.now_s + seconds
         while True:
-            decision = decide(self.rollout, self.facts(**known), self.now_s)
-            self.rollout = decision.rollout
-            if decision.act is not Act.NOTHING or self.now_s >= end_s:
-                return decision
+            before, self.rollout = self.rollout, decide(self.rollout, self.facts(**known), self.now_s)
+            done = decision(before, self.rollout)
+            if done.act is not Act.NOTHING or self.now_s >= end_s:
+                return done
             self.now_s += step_s
 
-    def move(self, ids: Iterable[str], **known: Any) -> RolloutDecision:
+    def move(self, ids: Iterable[str], **known: Any) -> Decision:
         """Connected nodes of the wave move to another group, and the server sees it."""
         self.connected = [id for id in self.connected if id not in set(ids)]
         return self.watch(left=frozenset(ids), **known)
@@ -532,9 +533,9 @@ def test_promoting__timeout__promoted_whatever_fails(known: dict[str, Any]) -> N
 @pytest.mark.parametrize("state", [RolloutState.PROMOTED, RolloutState.ROLLED_BACK, RolloutState.SUPERSEDED])
 def test_ended__anything__the_same(state: RolloutState) -> None:
     story = Story()
-    story.rollout = ended = story.rollout.end(state, "over", story.now_s)
+    story.rollout = story.rollout.end(state, "over", story.now_s)
     for known in ({}, {"nacked": {"edge-3": "no"}}, {"away": FLEET}):
-        assert story.watch(1_000, **known) == RolloutDecision(ended)
+        assert story.watch(1_000, **known).act is Act.NOTHING
 
 
 def test_time_that_the_server_was_down_does_not_count_as_held() -> None:

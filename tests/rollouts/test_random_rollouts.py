@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.support.examples import examples
 from xds.model.node import Node
-from xds.rollouts.decide import LATE_S, STEP_LIMIT_S, Act, Facts, RequestCount, RolloutDecision, decide
+from xds.rollouts.decide import LATE_S, STEP_LIMIT_S, Facts, RequestCount, decide
 from xds.rollouts.plan import RolloutPlan, read_plan
 from xds.rollouts.rollout import Progress, Rollout, RolloutState, begin, decode, encode
 
@@ -55,7 +55,7 @@ class Rollouts(RuleBasedStateMachine):
         self.others: RequestCount | None = RequestCount(0, 500)
         self.is_complete = True
         self.head = 2
-        self.ends: list[Act] = []
+        self.ends: list[RolloutState] = []
         self.restarted_s = self.now_s
         # Since the wave is watched: who had not ACKed, with the time that counts.
         self.looks: list[tuple[float, set[str]]] = []
@@ -144,7 +144,7 @@ class Rollouts(RuleBasedStateMachine):
     @rule()
     def abort(self) -> None:
         self.rollout = self.rollout.end(RolloutState.ROLLED_BACK, "aborted", self.now_s, "me")
-        self.ends.append(Act.ROLL_BACK)
+        self.ends.append(RolloutState.ROLLED_BACK)
 
     @rule(plan=PLANS)
     def push(self, plan: RolloutPlan) -> None:
@@ -169,17 +169,16 @@ class Rollouts(RuleBasedStateMachine):
         self.looked_s = self.now_s
         self.looks.append((self.looks[-1][0] + counted_s if self.looks else 0.0, set(facts.behind)))
         in_before = {id for id in FLEET if before.in_wave(Node(id))}
-        decision = decide(before, facts, self.now_s)
-        self.rollout = after = decision.rollout
-        assert (decision.act is Act.NOTHING) == (after == before)
+        self.rollout = after = decide(before, facts, self.now_s)
         assert all(after.in_wave(Node(id)) for id in in_before)
-        if decision.act in (Act.PROMOTE, Act.ROLL_BACK):
-            self.ends.append(decision.act)
-        if after.wave > before.wave or (decision.act is Act.PROMOTE and not before.is_promoting):
+        if before.is_open and not after.is_open:
+            self.ends.append(after.state)
+        is_promoted = after.state is RolloutState.PROMOTED and before.is_open
+        if after.wave > before.wave or (is_promoted and not before.is_promoting):
             self._check_onward(before, facts)
         if after.progress == Progress(seen_s=self.now_s):
             self._watch_anew()
-        if decision.act is Act.ROLL_BACK:
+        if after.state is RolloutState.ROLLED_BACK and before.is_open:
             assert before.plan.on_failure == "rollback" and not before.is_promoting and after.reason
 
     def _check_onward(self, before: Rollout, facts: Facts) -> None:
@@ -231,8 +230,7 @@ def outcome(plan: RolloutPlan, known: dict[str, Any], restarts: set[int]) -> tup
         requests, others = known.get("requests"), RequestCount(0, 500)
         is_complete = known.get("is_complete", True)
         facts = Facts(connected, inside, acked - nacked.keys(), nacked, {}, requests, others, is_complete, unaffected)
-        decision: RolloutDecision = decide(rollout, facts, 1_000.0 + second)
-        rollout = decision.rollout
+        rollout = decide(rollout, facts, 1_000.0 + second)
     return rollout.state, rollout.wave, rollout.reason
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from xds.model.node import Node
 from xds.rollouts import decide as module
-from xds.rollouts.decide import AWAY_S, LATE_S, Act, Facts, RequestCount, decide
+from xds.rollouts.decide import AWAY_S, LATE_S, Facts, RequestCount, decide
 from xds.rollouts.plan import read_plan
 from xds.rollouts.rollout import Progress, Rollout, RolloutState, begin
 from xds.rollouts.wave import everybody
@@ -88,7 +88,7 @@ def rollout_in(state: str, on_failure: str) -> Rollout:
     return rollout if rollout.is_open else replace(rollout, ended_s=NOW_S)
 
 
-def decided(rollout: Rollout, seen: Seen) -> tuple[Rollout, Act]:
+def decided(rollout: Rollout, seen: Seen) -> Rollout:
     wave_s, known = seen[0], dict(seen[1])
     gone = set(known.pop("away", ()))
     connected = {id: kind for id, kind in FLEET.items() if id not in gone}
@@ -107,9 +107,9 @@ def decided(rollout: Rollout, seen: Seen) -> tuple[Rollout, Act]:
         most_n=most_n,
     )
     before = replace(rollout, progress=progress)
-    decision = decide(before, facts, NOW_S)
-    assert decide(before, facts, NOW_S) == decision  # it keeps no state of its own
-    return decision.rollout, decision.act
+    after = decide(before, facts, NOW_S)
+    assert decide(before, facts, NOW_S) == after  # it keeps no state of its own
+    return after
 
 
 STATES = sorted({state for state, _ in table()})
@@ -126,9 +126,8 @@ def test_what_is_decided_is_in_the_table(state: str, on_failure: str) -> None:
     rows = table()
     for name, seen in SEEN.items():
         before = rollout_in(state, on_failure)
-        after, act = decided(before, seen)
+        after = decided(before, seen)
         outcomes = re.findall(r"RUNNING|HELD|PROMOTED|ROLLED_BACK", rows.get((state, name), ""))
         expected = RolloutState[outcomes[-1 if on_failure == "hold" else 0]] if outcomes else before.state
         assert after.state is expected, (name, after.reason)
         assert after.wave == before.wave + (outcomes == ["RUNNING"]), name
-        assert (act is Act.NOTHING) == (after == before), name

@@ -17,7 +17,7 @@ from xds.fleet.fleet import Fleet
 from xds.model.errors import ConflictError, XdsError
 from xds.push.rollout_facts import Gather
 from xds.push.rollouts import Rollouts
-from xds.rollouts.decide import Act, RolloutDecision, decide
+from xds.rollouts.decide import decide
 from xds.rollouts.rollout import Rollout, RolloutState
 from xds.store.base import StoreError
 from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
@@ -91,23 +91,22 @@ class RolloutRunner:
         present = self._rollouts.find(rollout.group)
         if present != rollout or present is None:
             return  # somebody has acted meanwhile
-        decision = decide(present, gathered.facts, time())
-        if decision.act is Act.ROLL_BACK:
-            if present.state is not RolloutState.HELD or self._refused.get(rollout.group) != gathered.serves:
-                await self._roll_back(present, decision, gathered.serves)
-        elif decision.act is Act.NOTHING:
-            self._rollouts.note_progress(decision.rollout)
-        else:
-            await self._rollouts.step(present, decision.rollout, _action(present, decision.rollout))
+        after = decide(present, gathered.facts, time())
+        if after == present:
+            self._rollouts.note_progress(after)
+        elif after.state is not RolloutState.ROLLED_BACK:
+            await self._rollouts.step(present, after, _action(present, after))
+        elif present.state is not RolloutState.HELD or self._refused.get(rollout.group) != gathered.serves:
+            await self._roll_back(present, after, gathered.serves)
 
-    async def _roll_back(self, before: Rollout, decision: RolloutDecision, serves: str) -> None:
+    async def _roll_back(self, before: Rollout, after: Rollout, serves: str) -> None:
         try:
-            await self._rollouts.roll_back(before, replace(decision.rollout, by=SERVER), Caller(SERVER))
+            await self._rollouts.roll_back(before, replace(after, by=SERVER), Caller(SERVER))
         except (StoreError, ConflictError):
             raise
         except XdsError as error:  # such as a name of the base that a config entry has now: a person has to decide
             self._refused[before.group] = serves
-            reason = f"{decision.reason}; it cannot be taken back: {error}"
+            reason = f"{after.reason}; it cannot be taken back: {error}"
             held = replace(before, state=RolloutState.HELD, reason=reason)
             if before.state is not RolloutState.HELD:
                 await self._rollouts.step(before, held, "held")

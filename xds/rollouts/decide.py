@@ -30,7 +30,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from xds.rollouts.plan import ALL, OnFailure
 from xds.rollouts.rollout import Progress, Rollout, RolloutState
@@ -92,28 +91,14 @@ class Facts:
         return bool(self.inside) and self.inside <= self.unaffected
 
 
-class Act(StrEnum):
-    """What is to be done: nothing, store the rollout, or store it with the promotion or the roll-back that ends it."""
+def decide(rollout: Rollout, facts: Facts, now_s: float) -> Rollout:
+    """The rollout from ``now_s`` (epoch seconds) on. Call this when facts have changed, and each second.
 
-    NOTHING = "nothing"
-    WRITE = "write"
-    PROMOTE = "promote"
-    ROLL_BACK = "roll_back"
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutDecision:
-    """The rollout from now on, what is to be done, and why. With `Act.NOTHING` only its progress has changed."""
-
-    rollout: Rollout
-    act: Act = Act.NOTHING
-    reason: str = ""
-
-
-def decide(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
-    """Decide at ``now_s`` (epoch seconds). Call this when facts have changed, and each second while it is open."""
+    One that differs is to be stored, with the push that takes the head back if it is rolled back. If it equals the one
+    before, only its progress has changed.
+    """
     if not rollout.is_open:
-        return RolloutDecision(rollout)
+        return rollout
     watched = replace(rollout, progress=_advance(rollout, facts, now_s))
     if rollout.is_promoting:
         return _finish_promotion(watched, facts, now_s)
@@ -167,7 +152,7 @@ def _advance(rollout: Rollout, facts: Facts, now_s: float) -> Progress:
     )
 
 
-def _judge(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
+def _judge(rollout: Rollout, facts: Facts, now_s: float) -> Rollout:
     """Decide about a running wave without failures."""
     plan, progress = rollout.plan, rollout.progress
     has_held = progress.is_acked and progress.held_s >= plan.hold_s
@@ -181,63 +166,50 @@ def _judge(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
     return _note_nodes(rollout, facts, now_s)
 
 
-def _finish_promotion(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
-    if rollout.state is not RolloutState.RUNNING:
-        return RolloutDecision(rollout)
-    is_done = facts.concern_nobody or (facts.acked and not facts.behind)
-    if (is_done and facts.is_complete) or rollout.progress.wave_s >= rollout.plan.timeout_s:
-        return _promote(rollout, "promoted by hand", now_s)
-    return RolloutDecision(rollout)
+def _finish_promotion(rollout: Rollout, facts: Facts, now_s: float) -> Rollout:
+    is_done = facts.is_complete and (facts.concern_nobody or (facts.acked and not facts.behind))
+    is_over = is_done or rollout.progress.wave_s >= rollout.plan.timeout_s
+    if rollout.state is RolloutState.RUNNING and is_over:
+        return rollout.end(RolloutState.PROMOTED, "promoted by hand", now_s)
+    return rollout
 
 
-def _promote(rollout: Rollout, reason: str, now_s: float) -> RolloutDecision:
-    return RolloutDecision(rollout.end(RolloutState.PROMOTED, reason, now_s), Act.PROMOTE, reason)
-
-
-def _fail(rollout: Rollout, reason: str, now_s: float) -> RolloutDecision:
+def _fail(rollout: Rollout, reason: str, now_s: float) -> Rollout:
     if rollout.plan.on_failure is OnFailure.HOLD:
         return _hold(rollout, reason)
-    return RolloutDecision(rollout.end(RolloutState.ROLLED_BACK, reason, now_s), Act.ROLL_BACK, reason)
+    return rollout.end(RolloutState.ROLLED_BACK, reason, now_s)
 
 
-def _hold(rollout: Rollout, reason: str) -> RolloutDecision:
+def _hold(rollout: Rollout, reason: str) -> Rollout:
     if rollout.state is RolloutState.HELD:
-        return RolloutDecision(rollout)
-    return RolloutDecision(replace(rollout, state=RolloutState.HELD, reason=reason), Act.WRITE, reason)
+        return rollout
+    return replace(rollout, state=RolloutState.HELD, reason=reason)
 
 
-def _go_on(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
+def _go_on(rollout: Rollout, facts: Facts, now_s: float) -> Rollout:
     """The next wave, or the end. A last wave that adds no connected node has been judged already."""
     if rollout.step == ALL:
-        return _promote(rollout, _all_acked(facts), now_s)
-    wider = next_wave(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside)
-    steps = rollout.plan.steps
-    if steps[wider.at] == ALL and len(facts.inside) == len(facts.connected):
-        return _promote(rollout, _all_acked(facts), now_s)
-    widened = replace(
-        rollout,
-        wave=wider.at,
-        nodes=wider.nodes,
-        connected_n=wider.connected_n,
-        since_s=now_s,
-        usual_errors=usual_errors(facts, rollout.usual_errors),
-        progress=Progress(seen_s=now_s),
-    )
-    return RolloutDecision(widened, Act.WRITE, f"wave {wider.at + 1} of {len(steps)} ({steps[wider.at]})")
+        return _promote(rollout, facts, now_s)
+    at, nodes, connected_n = next_wave(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside)
+    if rollout.plan.steps[at] == ALL and len(facts.inside) == len(facts.connected):
+        return _promote(rollout, facts, now_s)
+    usual = usual_errors(facts, rollout.usual_errors)
+    wider = replace(rollout, wave=at, nodes=nodes, connected_n=connected_n, usual_errors=usual)
+    return wider.watched_anew(now_s)
 
 
-def _all_acked(facts: Facts) -> str:
+def _promote(rollout: Rollout, facts: Facts, now_s: float) -> Rollout:
     concerned = " that it concerns" if facts.inside & facts.unaffected else ""
-    return f"all {len(facts.acked)} nodes{concerned} have ACKed"
+    return rollout.end(RolloutState.PROMOTED, f"all {len(facts.acked)} nodes{concerned} have ACKed", now_s)
 
 
-def _note_nodes(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
+def _note_nodes(rollout: Rollout, facts: Facts, now_s: float) -> Rollout:
     """Note how many nodes the wave has, and choose more for a counted wave that lacks some, unless it stands still.
 
     When nodes come or have left, the wave is watched anew.
     """
     if not facts.is_complete:
-        return RolloutDecision(rollout)
+        return rollout
     nodes, gone = rollout.nodes, facts.left
     if not rollout.connected_n:  # as when it is resumed: who is not there is not waited for
         gone = gone | (nodes.ids - facts.connected.keys())
@@ -247,10 +219,8 @@ def _note_nodes(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision
     stayed_n = max(rollout.progress.most_n - len(facts.left), len(facts.inside))
     noted = replace(rollout, nodes=nodes, connected_n=stayed_n + chosen_n)
     if chosen_n or facts.left:
-        noted = replace(noted, since_s=now_s, progress=Progress(seen_s=now_s))
-    elif rollout.connected_n or not facts.inside:
-        return RolloutDecision(rollout)
-    return RolloutDecision(noted, Act.WRITE, f"{noted.connected_n} nodes in the wave")
+        return noted.watched_anew(now_s)
+    return rollout if rollout.connected_n else noted
 
 
 def _unknown(rollout: Rollout, facts: Facts, errors: float | None) -> str:

@@ -90,7 +90,7 @@ class Rollout:
 
     * ``base``, ``head``: the revisions that are served outside and inside of the wave;
     * ``wave``: the index of the present wave in ``plan.steps``; ``nodes``: its nodes;
-    * ``since_s``: when the wave began, or was resumed;
+    * ``since_s``: when the wave began, or was last watched anew;
     * ``had``: nodes that were served the head of an earlier rollout that was superseded or taken back;
     * ``connected_n``: how many nodes of the wave were connected when it began; 0 if that is not known yet;
     * ``usual_errors``: the failed share of requests of the other nodes, as last measured;
@@ -173,8 +173,12 @@ class Rollout:
         ended = replace(self, state=state, reason=reason, ended_s=now_s, progress=NO_PROGRESS)
         return replace(ended, by=by, message=message) if by else ended
 
+    def watched_anew(self, now_s: float) -> Rollout:
+        """The rollout, with a wave that begins, or of which nothing has been seen yet."""
+        return replace(self, since_s=now_s, progress=Progress(seen_s=now_s))
+
     def _acted(self, state: RolloutState, by: str, message: str, now_s: float) -> Rollout:
-        acted = replace(self, state=state, since_s=now_s, reason="", progress=NO_PROGRESS)
+        acted = replace(self.watched_anew(now_s), state=state, reason="")
         return replace(acted, by=by, message=message)
 
 
