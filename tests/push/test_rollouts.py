@@ -227,6 +227,23 @@ async def test_undo_of_a_rollout_goes_back_to_its_base(plane: Plane) -> None:
     assert have(plane, "a") == set(NODES)
 
 
+@pytest.mark.usefixtures("clients")
+@pytest.mark.parametrize("is_rolled_out", [True, False])
+async def test_undo_goes_back_to_nothing_that_only_waves_had(plane: Plane, is_rolled_out: bool) -> None:
+    """What superseded it was promoted, or was for all at once."""
+    await begun(plane)
+    await plane.publisher.push(GROUP, clusters("c"), options=PushOptions(all_at_once=not is_rolled_out))
+    if is_rolled_out:
+        ended = rollout(plane).end(RolloutState.PROMOTED, "", 0.0)
+        assert await plane.publisher.rollouts.step(rollout(plane), ended, "promoted")
+    plan = await (await plane.reloaded()).publisher.undo.plan(GROUP)
+    assert plan.takes_back.revision == 3 and plan.to is not None and plan.to.revision == 1
+    assert [(each.line.revision, each.reason) for each in plan.candidates] == [
+        (2, "its rollout did not reach all nodes"),
+        (1, ""),
+    ]
+
+
 async def test_undo_of_a_rollout_goes_back_to_its_base_although_nodes_reject_that(
     plane: Plane, clients: list[Client]
 ) -> None:

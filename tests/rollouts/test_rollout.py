@@ -77,6 +77,16 @@ def test_nobody_is_remembered_of_a_promoted_or_old_rollout() -> None:
     assert begun("1", former=ended, now_s=later_s) == begun("1", now_s=later_s)
 
 
+def test_what_only_waves_had_is_known_after_the_end() -> None:
+    third = begun(head=4)
+    superseded = replace(third.end(RolloutState.SUPERSEDED, "", 200.0), last_head=5)
+    hidden = [
+        [revision for revision in range(1, 8) if each.is_hidden(revision)]
+        for each in (third, superseded, third.end(RolloutState.PROMOTED, "", 200.0))
+    ]
+    assert hidden == [[2, 3, 4, 5, 6, 7], [2, 3, 4, 5], [2, 3]]
+
+
 def test_long_texts_are_cut() -> None:
     rollout = begun().end(RolloutState.ROLLED_BACK, "no " * 100_000, 130.0)
     assert decode(GROUP, encode(rollout)).reason == ("no " * 100_000)[:16_384]

@@ -107,7 +107,7 @@ class Publisher:
         self.rollouts.roll_back = self._roll_back
         self.rollout_facts = FactsHere(cache, fleet, self.rollouts)
         self.rollout_pushes = RolloutPushes(self.rollouts, self.settings, self.rollout_facts.gather)
-        self.undo = UndoPlanner(store, cache, fleet, self.groups.find, self.rollouts.open_base, refused_share)
+        self.undo = UndoPlanner(store, cache, fleet, self.groups.find, self.rollouts.find, refused_share)
         self.stored = StoredState(
             store,
             cache,

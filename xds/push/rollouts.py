@@ -82,11 +82,6 @@ class Rollouts:
         """The present or last rollout of each group."""
         return [self._rollouts[group] for group in sorted(self._rollouts)]
 
-    def open_base(self, group: str) -> int | None:
-        """The base of the rollout of a group; None if none is open."""
-        rollout = self._rollouts.get(group)
-        return rollout.base if rollout is not None and rollout.is_open else None
-
     def pinned(self) -> dict[str, int]:
         """The revisions whose content the store must keep, by group."""
         return {each.group: each.base for each in self.open()}

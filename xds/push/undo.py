@@ -20,6 +20,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT_TYPES
 from xds.push.content import GroupContent, Key
 from xds.push.group_names import CONFIG_ENTRIES_LINE
 from xds.push.progress import rollout_status
+from xds.rollouts.rollout import Rollout
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.resource_lookup import assignment_name
 from xds.store.base import DELETE, DERIVED, RevisionInfo, Rollback, Store, StoreError
@@ -77,7 +78,8 @@ async def nowhere(group: str, revision: int) -> Refusals:
 class UndoPlanner:
     """Plans undo from the history of a group and from NACKs. ``find_content`` looks up the content of a group.
 
-    ``open_base`` is the base of its rollout, if one is open: undo then goes back to the base.
+    ``find_rollout`` looks up its last rollout: undo goes back to no revision that only waves had, and takes an open one
+    back to its base.
 
     A revision that more than ``refused_share`` of its nodes rejected is never chosen. ``elsewhere`` counts those that
     are connected to other servers.
@@ -89,14 +91,14 @@ class UndoPlanner:
         cache: SnapshotCache,
         fleet: Fleet,
         find_content: Callable[[str], GroupContent | None],
-        open_base: Callable[[str], int | None],
+        find_rollout: Callable[[str], Rollout | None],
         refused_share: float,
     ) -> None:
         self._store = store
         self._cache = cache
         self._fleet = fleet
         self._find_content = find_content
-        self._open_base = open_base
+        self._find_rollout = find_rollout
         self._share = refused_share
         self.elsewhere: CountElsewhere = nowhere
         self._noted: dict[str, tuple[int, int, int]] = {}  # by group: revision, refusals and nodes stored last
@@ -112,7 +114,7 @@ class UndoPlanner:
         if content is None:
             raise await self._absent(group)
         await self.note_refusals([group])
-        base = self._open_base(group)
+        rollout = self._find_rollout(group)
         takes_back, chosen, last_undo = None, None, None
         candidates: list[UndoCandidate] = []
         follows = content.revision + 1
@@ -124,9 +126,7 @@ class UndoPlanner:
             if line.kind == DELETE and not line.undone_by:
                 break
             if takes_back is not None:
-                is_unproven = base is not None and line.revision > base
-                is_base = base is not None and chosen is None  # all others have it anyway, whoever rejects it
-                reason = "its rollout did not reach all nodes" if is_unproven else self._reason(line, is_base=is_base)
+                reason = self._reason(line, rollout if chosen is None else None)
                 candidates.append(UndoCandidate(line if reason else await self._latest(group, line, follows), reason))
                 if not reason:
                     chosen = chosen or candidates[-1].line
@@ -138,7 +138,7 @@ class UndoPlanner:
             if chosen is not None and len(candidates) >= CANDIDATES_LIMIT:
                 break
         if takes_back is not None and derived is not None and not candidates and derived.revision < follows:
-            candidates.append(UndoCandidate(derived, self._reason(derived)))  # nothing was pushed before
+            candidates.append(UndoCandidate(derived, self._reason(derived, rollout)))  # nothing was pushed before
             chosen = None if candidates[0].reason else derived
         if takes_back is None or not candidates:
             raise NotFoundError(await self._why_none(content, takes_back))
@@ -185,12 +185,15 @@ class UndoPlanner:
             except StoreError as error:
                 _log.warning("undo.refusals_not_stored", error_message=str(error))
 
-    def _reason(self, line: RevisionInfo, *, is_base: bool = False) -> str:
-        """Why ``undo`` does not go back to a revision; empty if it can."""
+    def _reason(self, line: RevisionInfo, rollout: Rollout | None) -> str:
+        """Why ``undo`` does not go back to a revision; empty if it can. ``rollout`` as long as nothing is chosen."""
         if line.kind == DELETE:
             return "the group was deleted"
         if line.undone_by:
             return f"undone by revision {line.undone_by}"
+        if rollout is not None and rollout.is_hidden(line.revision):
+            return "its rollout did not reach all nodes"
+        is_base = rollout is not None and rollout.is_open  # all others have it anyway, whoever rejects it
         if line.refused > line.nodes * self._share and not is_base:
             return f"rejected by {line.refused} of {line.nodes} nodes"
         return "" if line.content else "its content is no longer kept"

@@ -151,8 +151,8 @@ class Rollout:
 
     def is_hidden(self, revision: int) -> bool:
         """Whether a revision was served to waves only."""
-        is_after = self.last_head and revision > self.last_head
-        return self.state is not RolloutState.PROMOTED and revision > self.base and not is_after
+        last = self.head - 1 if self.state is RolloutState.PROMOTED else self.last_head
+        return revision > self.base and not (last and revision > last)
 
     def pause(self, by: str, message: str, now_s: float) -> Rollout:
         """The rollout, stopped until it is resumed."""
