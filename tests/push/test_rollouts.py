@@ -228,6 +228,24 @@ async def test_undo_of_a_rollout_goes_back_to_its_base(plane: Plane) -> None:
 
 
 @pytest.mark.usefixtures("clients")
+async def test_undo_amid_an_undo_that_is_rolled_out_takes_that_back(plane: Plane) -> None:
+    """It is impatience, or two people who mean the same push: nobody wants all nodes at an older revision at once."""
+    for pushed in (clusters("z"), clusters("a"), web(80, "b"), web(81, "b")):
+        await plane.publisher.push(GROUP, pushed)
+    await set_plan(plane, waves="1")
+    undone = await plane.publisher.undo.plan(GROUP)
+    assert undone.to is not None and undone.to.revision == 2
+    back = await plane.publisher.rollback(GROUP, undone.to.revision, keeps_endpoints=True)
+    assert (back.rollout.effect, back.revision, rollout(plane).base) == (Effect.STARTED, 5, 4)
+    plan = await plane.publisher.undo.plan(GROUP)
+    assert (plan.takes_back.revision, plan.last_undo) == (5, plan.takes_back)
+    assert plan.to is not None and plan.to.revision == 4
+    await plane.publisher.rollback(GROUP, plan.to.revision, keeps_endpoints=True)
+    assert rollout(plane).state is RolloutState.ROLLED_BACK
+    assert have(plane, "b") == set(NODES)
+
+
+@pytest.mark.usefixtures("clients")
 @pytest.mark.parametrize("is_rolled_out", [True, False])
 async def test_undo_goes_back_to_nothing_that_only_waves_had(plane: Plane, is_rolled_out: bool) -> None:
     """What superseded it was promoted, or was for all at once."""

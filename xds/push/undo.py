@@ -115,6 +115,8 @@ class UndoPlanner:
             raise await self._absent(group)
         await self.note_refusals([group])
         rollout = self._find_rollout(group)
+        if rollout is not None and rollout.is_open and (plan := await self._plan_of(rollout, content)) is not None:
+            return plan
         takes_back, chosen, last_undo = None, None, None
         candidates: list[UndoCandidate] = []
         follows = content.revision + 1
@@ -126,7 +128,7 @@ class UndoPlanner:
             if line.kind == DELETE and not line.undone_by:
                 break
             if takes_back is not None:
-                reason = self._reason(line, rollout if chosen is None else None)
+                reason = self._reason(line, rollout)
                 candidates.append(UndoCandidate(line if reason else await self._latest(group, line, follows), reason))
                 if not reason:
                     chosen = chosen or candidates[-1].line
@@ -144,6 +146,16 @@ class UndoPlanner:
             raise NotFoundError(await self._why_none(content, takes_back))
         shown = tuple(candidates[:CANDIDATES_LIMIT])
         return UndoPlan(group, content.revision, content.etag, takes_back, chosen, shown, last_undo)
+
+    async def _plan_of(self, rollout: Rollout, content: GroupContent) -> UndoPlan | None:
+        """Undo of an open rollout: its base, which all others have, whoever rejects it; None if that is lost."""
+        line = Line(self._store, rollout.group)
+        head, base = await line.find(rollout.head), await line.find(rollout.base)
+        if head is None or base is None or not base.content:
+            return None
+        last_undo = head if head.content_of else None
+        shown = (UndoCandidate(base, ""),)
+        return UndoPlan(rollout.group, content.revision, content.etag, head, base, shown, last_undo)
 
     async def _absent(self, group: str) -> NotFoundError:
         lines = await self._store.history(group, limit=2) if group != CONFIG_ENTRIES_LINE else []
@@ -186,15 +198,14 @@ class UndoPlanner:
                 _log.warning("undo.refusals_not_stored", error_message=str(error))
 
     def _reason(self, line: RevisionInfo, rollout: Rollout | None) -> str:
-        """Why ``undo`` does not go back to a revision; empty if it can. ``rollout`` as long as nothing is chosen."""
+        """Why ``undo`` does not go back to a revision; empty if it can. ``rollout`` is the last one of the group."""
         if line.kind == DELETE:
             return "the group was deleted"
         if line.undone_by:
             return f"undone by revision {line.undone_by}"
         if rollout is not None and rollout.is_hidden(line.revision):
             return "its rollout did not reach all nodes"
-        is_base = rollout is not None and rollout.is_open  # all others have it anyway, whoever rejects it
-        if line.refused > line.nodes * self._share and not is_base:
+        if line.refused > line.nodes * self._share:
             return f"rejected by {line.refused} of {line.nodes} nodes"
         return "" if line.content else "its content is no longer kept"
 
