@@ -280,8 +280,10 @@ async def test_undo_of_a_rollout_goes_back_to_its_base_although_nodes_reject_tha
 
 
 @pytest.mark.usefixtures("clients")
-async def test_all_at_once_ends_it(plane: Plane) -> None:
+@pytest.mark.parametrize("state", [RolloutState.RUNNING, RolloutState.PAUSED, RolloutState.HELD])
+async def test_all_at_once_ends_it(plane: Plane, state: RolloutState) -> None:
     await begun(plane)
+    assert await plane.publisher.rollouts.step(rollout(plane), replace(rollout(plane), state=state), "")
     result = await plane.publisher.push(GROUP, clusters("c"), options=PushOptions(all_at_once=True))
     assert result.rollout.effect is Effect.ENDED
     assert rollout(plane).state is RolloutState.SUPERSEDED
