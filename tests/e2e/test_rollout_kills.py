@@ -20,7 +20,7 @@ from tests.support.process import wait_until
 ENVOYS = 6
 PUSH_S = 0.1  # a push takes less
 STEP_S = 1.5  # a wave takes as long
-PLAN = {"waves": "1,50%", "hold_s": 1, "timeout_s": 60}
+PLAN = {"waves": "1,50%", "hold_s": 1, "timeout_s": 60, "max_errors": 1}
 
 
 @pytest.fixture(params=[Variant.ADS_DELTA, pytest.param(Variant.ADS_SOTW, marks=pytest.mark.soak)])

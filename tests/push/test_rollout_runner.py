@@ -304,6 +304,18 @@ async def test_failing_requests_take_it_back(plane: Plane, runner: RolloutRunner
     assert rollout(plane).reason == "33.3% of 150 requests failed, 2.0% above the usual 1.0% are allowed"
 
 
+@pytest.mark.parametrize(("max_errors", "held_s"), [(None, 20.0), (0.5, 20.0), (1, 0.0)])
+async def test_a_wave_whose_requests_are_judged_is_held_for_two_reports(
+    plane: Plane, max_errors: float | None, held_s: float
+) -> None:
+    """What the first report of a wave says may all have been before it."""
+    plane.publisher.rollout_facts.recent_requests = lambda *_: Totals(200, 0)
+    plane.publisher.rollout_pushes.reports_s = lambda: 10.0
+    await pushed(plane, hold_s=0.0, timeout_s=15.0, max_errors=max_errors)
+    plan = rollout(plane).plan
+    assert (plan.hold_s, plan.timeout_s) == (held_s, max(held_s, 15.0))
+
+
 async def test_load_from_before_the_wave_counts_for_no_node(plane: Plane) -> None:
     """One that begins to report during the wave has a history too, and clusters that go take theirs with them."""
     totals: dict[str, Totals | None] = {name: Totals(1000, 500) for name in NODES}

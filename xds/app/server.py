@@ -213,6 +213,7 @@ class Server:
         facts.requests_of, facts.recent_requests = self.aggregates.requests_of, self.aggregates.recent_requests
         gather = FactsOfAll(facts, self.fan_out).gather
         publisher.rollout_pushes.gather = gather
+        publisher.rollout_pushes.reports_s = lambda: self.aggregates.interval_s
         return RolloutRunner(publisher.rollouts, self.fleet, gather, self.members.holds_lease)
 
     def _hand_assignments(self) -> HandAssignments:

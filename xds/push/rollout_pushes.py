@@ -7,7 +7,7 @@ its group has a plan.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from time import time
@@ -28,6 +28,7 @@ from xds.rollouts.rollout import Rollout, RolloutState, begin
 from xds.store.base import Commit, Drop, Rollback
 from xds.tasks.threads import run_sized
 
+WHOLE_REPORTS = 2  # of so many reports that follow each other, the last one measures nothing from before the first
 _HASH_BYTES = 16
 _FOR_ALL = "endpoints and derived resources go to all nodes at once"
 
@@ -51,10 +52,14 @@ class UnknownNodesError(Exception):
 
 
 class RolloutPushes:
-    """Decides what pushes do to the rollouts of their groups. ``gather`` asks all servers for the nodes of a group."""
+    """Decides what pushes do to the rollouts of their groups. ``gather`` asks all servers for the nodes of a group.
+
+    ``reports_s`` tells the interval of load reports.
+    """
 
     def __init__(self, rollouts: Rollouts, settings: GroupTable, gather: Gather) -> None:
         self.gather = gather
+        self.reports_s: Callable[[], float] = lambda: 0.0
         self._rollouts = rollouts
         self._settings = settings
 
@@ -174,6 +179,9 @@ class RolloutPushes:
         was_judged = running is not None and running.plan.max_errors is not None
         if plan.max_errors is None and (was_judged or _report_requests(nodes.facts)):
             plan = replace(plan, max_errors=DEFAULT_MAX_ERRORS)
+        if plan.max_errors is not None and plan.max_errors < 1.0:
+            hold_s = max(plan.hold_s, WHOLE_REPORTS * self.reports_s())
+            plan = replace(plan, hold_s=hold_s, timeout_s=max(plan.timeout_s, hold_s))
         base = planned.current.revision
         if running is not None and not running.is_promoting and self._rollouts.served_base(planned.group) is not None:
             base = running.base  # else all have the head: somebody has promoted it, or the base is lost
