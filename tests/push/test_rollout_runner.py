@@ -385,6 +385,30 @@ async def test_a_canary_that_moves_to_another_group_is_not_away(plane: Plane, ru
     assert rollout(plane).connected_n == 1
 
 
+@pytest.mark.parametrize("moves", [True, False])
+async def test_a_canary_that_rejected_it_and_is_gone_is_replaced_when_it_is_resumed(
+    plane: Plane, runner: RolloutRunner, moves: bool
+) -> None:
+    """An operator has removed the broken proxy, or given it to another group."""
+    proxies = await pushed(plane, on_failure="hold")
+    (first,) = have(plane, "b")
+    proxies.answer(refused="b")
+    await runner.look()
+    assert rollout(plane).state is RolloutState.HELD
+    if moves:
+        proxies.clients.pop(first).move("elsewhere")
+    else:
+        proxies.leave(first)
+    await runner.look()
+    await plane.publisher.rollouts.resume(GROUP, OPERATOR)
+    await runner.look()
+    assert (rollout(plane).state, rollout(plane).connected_n) == (RolloutState.RUNNING, 1)
+    (other,) = have(plane, "b") - {first}
+    proxies.answer(refused="b")
+    await runner.look()
+    assert rollout(plane).reason == f"{other} rejected it: clusters/b: cannot bind"
+
+
 async def test_proxies_of_a_share_that_moved_are_not_missed_after_a_restart(
     plane: Plane, runner: RolloutRunner
 ) -> None:

@@ -209,7 +209,7 @@ class _Look:
         return inside
 
     def add_refusals(self, since_s: float, *, was_sent: bool) -> None:
-        """Add the nodes in the wave that reject content of the head, also those that have left since.
+        """Add the nodes in the wave that reject content of the head, also those that have left since it is watched.
 
         A NACK from before ``since_s`` is one of an earlier attempt with the same content. It counts for a node that
         has answered nothing else when the wave ``was_sent`` the head: what it rejected is not sent to it again.
@@ -224,7 +224,8 @@ class _Look:
             if node is None or target is None or not rollout.in_wave(node) or not refusal.concerns(target):
                 continue
             is_of_attempt = record.last >= since_s or (was_sent and record.node in self._nacking)
-            if is_of_attempt and self._is_newer(refusal, target):
+            is_of_wave = record.node in self.inside or record.last >= rollout.since_s
+            if is_of_attempt and is_of_wave and self._is_newer(refusal, target):
                 self.nacked.setdefault(record.node, _words(record))
                 self.waiting.pop(record.node, None)
 
