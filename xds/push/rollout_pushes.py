@@ -155,7 +155,7 @@ class RolloutPushes:
             detail = "the content of the base was pushed again"
         else:
             return None
-        return self._end(planned, running, options, RolloutState.SUPERSEDED, detail)
+        return self._end(planned, running, options, _outdone(running), detail)
 
     async def _begin(
         self,
@@ -196,8 +196,7 @@ class RolloutPushes:
         step = self._written(_beginning(begun), "; ".join(filter(None, notes)), replace(begun, content=content))
         if running is None:
             return replace(step, nodes=nodes)
-        state = RolloutState.PROMOTED if running.is_promoting else RolloutState.SUPERSEDED
-        superseded = running.end(state, f"revision {head} follows", time(), by, message)
+        superseded = running.end(_outdone(running), f"revision {head} follows", time(), by, message)
         return replace(step, nodes=nodes, superseded=superseded)
 
     async def _plan(self, group: str, running: Rollout | None, options: PushOptions) -> RolloutPlan | None:
@@ -222,6 +221,11 @@ class RolloutPushes:
 
     def _written(self, effect: Effect, detail: str, rollout: Rollout) -> RolloutStep:
         return RolloutStep(effect, detail, rollout, self._rollouts.write(rollout))
+
+
+def _outdone(running: Rollout) -> RolloutState:
+    """How a rollout ends with another push. One that somebody has promoted has reached all nodes."""
+    return RolloutState.PROMOTED if running.is_promoting else RolloutState.SUPERSEDED
 
 
 def _beginning(rollout: Rollout) -> Effect:
