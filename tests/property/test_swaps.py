@@ -389,7 +389,7 @@ PHASES = (Phase.generate,) if IS_SHORT else tuple(Phase)
 @pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
 @pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value)
 def test_no_swap_loses_requests(variant: Variant, split: bool) -> None:
-    @examples(60, in_soak=500, suppress_health_check=list(HealthCheck), phases=PHASES)
+    @examples(60, in_soak=200, suppress_health_check=list(HealthCheck), phases=PHASES)
     @given(features=st.frozensets(st.sampled_from(FEATURES)), first=plans, happenings=HAPPENINGS, last=plans)
     def run(features: frozenset[str], first: Plan, happenings: list[Action], last: Plan) -> None:
         play(*promised((variant, split, " ".join(features), first, happenings, last)))

@@ -276,7 +276,7 @@ async def compare(steps: list[Step], directory: Path) -> None:
 
 @pytest.mark.timeout(3600)
 @given(steps)
-@examples(40, in_soak=2000)
+@examples(40, in_soak=1_000)
 def test_sqlite_agrees_with_memory(steps: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(compare(steps, Path(directory)))

@@ -1,4 +1,4 @@
-"""The snapshot cache: the snapshot of each group, and all results that are computed once for all streams.
+"""One idea: the snapshot of each group is here, with all results that are computed once for all streams.
 
 Streams hold no copies. Diffs, releases and encoded responses are kept in bounded memos, keyed by the identity of the
 sets involved, so that a push costs each further stream a few look-ups (docs/internals/design.md#push-path).
