@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from time import time
 
+from xds.admin.models.copying import copied
 from xds.admin.models.values import time_of
 from xds.model.units import span_text
 from xds.services.catalog import ServiceCatalog
@@ -45,10 +46,11 @@ def source_state(source: ShownSource) -> SourceState:
     run = source.run or SourceRun(source.name, status.kind)
     now = time()
     holdings = source.holdings
-    by_service = holdings.findings if holdings is not None else {}
-    findings = [SourceFinding.from_domain("", each) for each in status.rejected]
-    findings += [
-        SourceFinding.from_domain(service, each) for service in sorted(by_service) for each in by_service[service]
+    of_services = sorted(holdings.findings.items()) if holdings is not None else ()
+    findings = [
+        copied(SourceFinding, each, service=service)
+        for service, violations in (("", status.rejected), *of_services)
+        for each in violations
     ]
     held = sorted(holdings.held_services) if holdings is not None else []
     state = _state(source)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
+from xds.admin.models.copying import copied
 from xds.admin.models.values import NodeLocality, time_of
 
 if TYPE_CHECKING:
@@ -45,18 +46,8 @@ class RegistrationCheck:
     @classmethod
     def from_domain(cls, check: RegisteredCheck, of_node: bool, expires_s: float | None) -> RegistrationCheck:
         """A check of an instance or of its node."""
-        return cls(
-            id=check.id,
-            name=check.name,
-            status=check.status,
-            kind=check.kind,
-            output=check.output,
-            notes=check.notes,
-            of_node=of_node,
-            ttl_s=check.ttl_s,
-            deregister_after_s=check.deregister_after_s,
-            expires_at=time_of(expires_s) if expires_s is not None else None,
-        )
+        expires_at = time_of(expires_s) if expires_s is not None else None
+        return copied(cls, check, of_node=of_node, expires_at=expires_at)
 
 
 ExpiryOf = Callable[["RegisteredCheck"], float | None]  # epoch seconds
@@ -107,21 +98,14 @@ class RegisteredInstance:
     ) -> RegisteredInstance:
         """A registered instance, with the checks ``of_node``; ``health`` is the worst of all."""
         checks = [(check, False) for check in one.checks] + [(check, True) for check in of_node]
-        return cls(
-            id=one.id,
-            node=one.node,
-            service=one.service,
+        return copied(
+            cls,
+            one,
             address=one.host,
-            port=one.port,
             ports={each.name: each.port for each in one.ports},
-            tags=tuple(one.tags),
             meta=dict(one.meta),
-            weight=one.weight,
-            warning_weight=one.warning_weight,
-            locality=NodeLocality(one.region, one.zone, one.sub_zone),
             health=health,
             checks=tuple(RegistrationCheck.from_domain(check, node, expires_s(check)) for check, node in checks),
-            actor=one.actor,
             registered_at=time_of(one.registered_s),
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
+from xds.admin.models.copying import copied
 from xds.admin.models.findings import Finding
 from xds.admin.models.values import NodeLocality, time_of
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from xds.services.bindings import BoundAssignment
     from xds.services.catalog import ServiceCatalog
     from xds.services.core.index import ServiceInstance
-    from xds.services.core.instance import Check
     from xds.store.document_keys import Key
 
 
@@ -95,18 +95,6 @@ class InstanceCheck:
     output: str
     notes: str
 
-    @classmethod
-    def from_domain(cls, check: Check) -> InstanceCheck:
-        """A check of an instance."""
-        return cls(
-            id=check.id,
-            status=check.status.value,
-            name=check.name,
-            kind=check.kind,
-            output=check.output,
-            notes=check.notes,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceWeights:
@@ -173,10 +161,9 @@ class CatalogInstance:
     def from_domain(cls, served: ServiceInstance, kind: str, read_at: float) -> CatalogInstance:
         """An instance; ``kind`` and ``read_at`` are of its source."""
         one = served.instance
-        return cls(
-            id=one.id,
-            address=one.address,
-            port=one.port,
+        return copied(
+            cls,
+            one,
             ports=dict(one.ports),
             health=served.health.value,
             source=served.source,
@@ -187,12 +174,8 @@ class CatalogInstance:
             is_held=served.is_held,
             drains_until=time_of(served.drains_until) if served.drains_until is not None else None,
             weights=InstanceWeights(passing=one.weight, warning=one.warning_weight),
-            locality=NodeLocality.from_domain(one.locality),
-            datacenter=one.datacenter,
-            node=one.node,
             meta=dict(one.meta),
-            tags=tuple(one.tags),
-            checks=tuple(map(InstanceCheck.from_domain, one.checks)),
+            checks=tuple(copied(InstanceCheck, check, status=check.status.value) for check in one.checks),
         )
 
 
@@ -293,16 +276,12 @@ class BindingState:
         cls, bound: BoundAssignment, owner: Owner | None, endpoints: int, warnings: list[Violation]
     ) -> BindingState:
         """A binding with its state."""
-        binding = bound.binding
-        return cls(
+        return copied(
+            cls,
+            bound.binding,
             group=bound.key[0],
             assignment=bound.key[1],
             etag=bound.etag,
-            service=binding.service,
-            filter=binding.filter,
-            port=binding.port,
-            datacenter=binding.datacenter,
-            only_passing=binding.only_passing,
             state="live" if bound.is_live else "waiting",
             endpoints=endpoints,
             left_out=bound.selection.failures,

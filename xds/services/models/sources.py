@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from xds.model.errors import Violation
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,18 +23,6 @@ class SourceFinding:
     pointer: str
     source: str
     hint: str
-
-    @classmethod
-    def from_domain(cls, service: str, violation: Violation) -> SourceFinding:
-        """A finding about a service, or about none."""
-        return cls(
-            service=service,
-            code=violation.code,
-            detail=violation.detail,
-            pointer=violation.pointer,
-            source=violation.source,
-            hint=violation.hint,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
