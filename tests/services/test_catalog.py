@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 import pytest
 
@@ -85,6 +86,23 @@ async def test_a_reader_sees_changes_made_before_the_tick(catalog: ServiceCatalo
     catalog.sink("a", "files").put("web", instances(1))
     assert shown(catalog, "web") == {"i1": Health.PASSING}
     assert catalog.names() == ["web"]
+
+
+async def test_what_a_source_offers_is_made_once_and_the_next_reader_sees_all_of_it(catalog: ServiceCatalog) -> None:
+    made: list[str] = []
+
+    def make(service: str) -> list[Instance] | None:
+        made.append(service)
+        return instances(1) if service != "gone" else None
+
+    feed = catalog.sink("a", "registration", 1.0)
+    feed.put("gone", instances(1))
+    await catalog.tick()
+    many = ["gone", *(f"s{number}" for number in range(1_000))]
+    for service in many * 3:
+        feed.offer(service, partial(make, service))
+    assert len(catalog.names()) == len(many), "more than are taken over of a source that floods; one drains"
+    assert made == many
 
 
 @pytest.mark.parametrize(("share", "health"), [(0.5, Health.PASSING), (1.0, Health.DRAINING)])

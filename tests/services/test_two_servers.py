@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.services.test_registration import BY, CHECK, DB, WEB, Clock
-from tests.support.recording_sink import RecordingSink
 from xds.model.errors import XdsError
+from xds.services.catalog import ServiceCatalog
+from xds.services.core.holding import HoldRule
 from xds.services.core.instance import Health
 from xds.services.core.registered_instance import AGENT_NODE, CheckKey, Key
 from xds.services.core.registration_rules import read_catalog_registration, read_deregistration, read_service
-from xds.services.registration import TICK_S, Registrations
+from xds.services.registration import KIND, TICK_S, Registrations
 from xds.services.registration_follower import RegistrationFollower
 from xds.services.registration_store import key_of_record, record_id
 from xds.store.base import Store
@@ -28,7 +29,7 @@ class ServerOnStore:
     """The registrations of one server. ``others`` are those whose heartbeats it asks for."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        self.clock, self.sink = clock, RecordingSink()
+        self.clock, self.catalog = clock, ServiceCatalog(HoldRule(drain_s=0.0))
         self.holds_lease = False
         self.is_silent = False
         self.others: list[ServerOnStore] = []
@@ -51,7 +52,7 @@ class ServerOnStore:
 
     async def start(self) -> None:
         await self.follower.begin()
-        await self.registrations.load(self.sink)
+        await self.registrations.load(self.catalog.sink(KIND, KIND, hold_share=1.0))
         self.registrations.start()
         await self.registrations._task.stop()  # time passes as the test says
         self.follower.start()
@@ -65,9 +66,8 @@ class ServerOnStore:
         return {one.key: one for one in (*table, *table.nodes())}
 
     def shown(self) -> dict[str, list[tuple[str, Health]]]:
-        self.registrations.show_changes()
-        services = self.sink.services.items()
-        return {name: sorted((one.id, one.health) for one in each) for name, each in services if each}
+        services = {name: self.catalog.instances(name) for name in self.catalog.names()}
+        return {name: sorted((one.instance.id, one.health) for one in each) for name, each in services.items()}
 
 
 class Pair(NamedTuple):

@@ -20,7 +20,6 @@ from xds.model.errors import NotFoundError, Violation
 from xds.services.catalog_persistence import CatalogWriter, read_catalog
 from xds.services.core.holding import HoldRule
 from xds.services.core.index import CatalogLimits, ServiceIndex, ServiceInstance, SourceHoldings
-from xds.services.core.source import Sink
 from xds.services.source_events import SourceEvents
 from xds.services.source_feed import CONSUL, Changes, SourceFeed, SourceStatus, WantedServices, encodable
 from xds.store.base import Store
@@ -57,7 +56,7 @@ class ServiceCatalog:
         self._index = ServiceIndex(limits if limits is not None else CatalogLimits())
         self._feeds: dict[str, SourceFeed] = {}
         self._listeners: list[Listener] = []
-        self._is_notifying = False
+        self._notifying: Collection[ComparedName] = ()  # the changes of which listeners are notified now
         self._wanted = WantedServices(self._use)
         self._pending = asyncio.Event()
         self._events = SourceEvents(events, clock)
@@ -105,7 +104,7 @@ class ServiceCatalog:
 
     # For sources
 
-    def sink(self, name: str, kind: str, hold_share: float | None = None) -> Sink:
+    def sink(self, name: str, kind: str, hold_share: float | None = None) -> SourceFeed:
         """The sink of a source. ``hold_share`` replaces that of the settings; 1 holds no loss."""
         share = hold_share if hold_share is not None else self._rule.share
         source = self._index.add_source(name, replace(self._rule, share=share))
@@ -204,9 +203,22 @@ class ServiceCatalog:
         return sorted(map(self._index.written_name, self.compared_names()))
 
     def compared_names(self) -> list[ComparedName]:
-        """The names of all services as they are compared, in no order."""
-        self._take_over_some()
+        """The names of all services as they are compared, in no order.
+
+        Of pending changes, all are included that were offered, and ``SERVICES_PER_READ`` others of each source.
+        """
+        for feed in self._feeds.values():
+            for _ in range(feed.pending_n if feed.offers else SERVICES_PER_READ):
+                changes = feed.take_next()
+                if not changes:
+                    break
+                self._take_over(feed, changes)
+                self._pending.set()
         return list(self._index)
+
+    def unannounced(self) -> set[ComparedName]:
+        """The services that may have changed, and of which listeners are not notified yet."""
+        return self._index.changed.union(self._notifying)
 
     def written_name(self, service: str) -> str:
         """As `ServiceIndex.written_name`."""
@@ -245,7 +257,7 @@ class ServiceCatalog:
     @property
     def is_read(self) -> bool:
         """Whether every source was read at least once, now or before a restart, and listeners were notified of it."""
-        if self._is_notifying or self._index.changed:
+        if self._notifying or self._index.changed:
             return False
         return all(feed.status.read_at and not feed.pending_n for feed in self._feeds.values())
 
@@ -304,12 +316,12 @@ class ServiceCatalog:
     async def _notify_listeners(self) -> None:
         changed, self._index.changed = self._index.changed, set()
         if changed:
-            self._is_notifying = True
+            self._notifying = changed
             try:
                 for listener in self._listeners:
                     await self._call(listener, changed)
             finally:
-                self._is_notifying = False
+                self._notifying = ()
         again_s = max((self._events.record_held(feed) for feed in self._feeds.values()), default=0.0)
         if again_s > 0:
             asyncio.get_running_loop().call_later(again_s, self._pending.set)
@@ -335,16 +347,6 @@ class ServiceCatalog:
                 await asyncio.sleep(0)
         if feed.pending_n:
             self._pending.set()
-
-    def _take_over_some(self) -> None:
-        """Take over pending changes for a reader, at most ``SERVICES_PER_READ`` of each source."""
-        for feed in self._feeds.values():
-            for _ in range(SERVICES_PER_READ):
-                changes = feed.take_next()
-                if not changes:
-                    break
-                self._take_over(feed, changes)
-                self._pending.set()
 
     def _take_over(self, feed: SourceFeed, changes: Changes) -> None:
         for service, instances in changes.items():

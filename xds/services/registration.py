@@ -37,8 +37,9 @@ from xds.services.core.registration_edits import Registrant
 from xds.services.core.registration_forms import DeregistrationForm
 from xds.services.core.registration_rules import CatalogRegistration
 from xds.services.core.registration_table import Edit, RegistrationTable
-from xds.services.core.source import Sink
+from xds.services.core.source import Instances
 from xds.services.registration_store import RegistrationStore, registration_note
+from xds.services.source_feed import SourceFeed
 from xds.store.audit_entries import AuditNote
 from xds.store.base import Store, StoreError
 from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
@@ -47,7 +48,6 @@ from xds.tasks.writes import RunningWrites
 KIND = "registration"
 TICK_S = 0.5
 LONGEST_TICK_S = 3.0  # a longer time between ticks means that the server did not run
-SHOW_EVERY_S = 0.05  # the shortest time between updates of the catalog
 EXPIRED_AT_ONCE = 1_000
 CHECKS_LOGGED = 10  # in a line of the log
 RETRY_S = 5.0
@@ -86,8 +86,7 @@ async def nowhere(checks: Sequence[CheckKey]) -> Mapping[CheckKey, float]:
 class Registrations:
     """All registrations, and the clocks of their checks. To be used in one event loop.
 
-    ``on_shown`` is called with services whose instances were put into the catalog. ``expired_n`` counts checks that
-    expired, ``reaped_n`` instances that were deregistered because they stayed critical.
+    ``expired_n`` counts expired checks, ``reaped_n`` instances that were deregistered because they stayed critical.
     """
 
     def __init__(
@@ -95,7 +94,6 @@ class Registrations:
         store: Store,
         limits: CatalogLimits | None = None,
         clock: Callable[[], float] = time.time,
-        on_shown: Callable[[set[str]], None] = lambda services: None,
         holds_lease: HoldsLease = alone,
         heard_elsewhere: HeardElsewhere = nowhere,
         *,
@@ -111,30 +109,26 @@ class Registrations:
         self._holds_lease = holds_lease
         self._heard_elsewhere = heard_elsewhere
         self._decides = True
-        self._sink: Sink | None = None
+        self._feed: SourceFeed | None = None
         self._limits = limits if limits is not None else CatalogLimits()
         self._clock = clock
-        self._on_shown = on_shown
         self._ttls: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
         self._reap_delays: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
-        self._changed_services: set[str] = set()  # the catalog does not have their present instances yet
-        self._show_timer: asyncio.TimerHandle | None = None
-        self._shown_at = 0.0  # by the clock of the event loop
         self._unsaved: dict[Key, None] = {}  # registrations whose last status is not stored
         self._running = RunningWrites()
         self._task = BackgroundTask()
 
     # Start and stop
 
-    async def load(self, sink: Sink) -> None:
-        """Read all registrations and show them to ``sink``. Call it before proxies are served.
+    async def load(self, feed: SourceFeed) -> None:
+        """Read all registrations and show them to ``feed``. Call it before proxies are served.
 
-        The sink must hold no loss: a deregistration is intended. Raises ``StoreError``.
+        The feed must hold no loss: a deregistration is intended. Raises ``StoreError``.
         """
-        self._sink = sink
+        self._feed = feed
         self.table.apply(Edit(tuple(await self._records.load())))
-        sink.replace({service: self.table.instances(service) for service in self.table.services()})
+        feed.replace({service: self.table.instances(service) for service in self.table.services()})
 
     def start(self) -> None:
         """Start the TTLs of all checks: from now on heartbeats can arrive."""
@@ -146,7 +140,6 @@ class Registrations:
         """Stop the clocks, and write what is not written yet."""
         await self._task.stop()
         await self._running.wait()
-        self.show_changes()
         await self._save()
         await self._records.close()
 
@@ -179,25 +172,6 @@ class Registrations:
         now = self._clock()
         ends = ((check, self._ttls.ends_at(check)) for check in checks)
         return {check: end - now for check, end in ends if end is not None and end > now}
-
-    def show_changes(self) -> None:
-        """Put the changed services into the catalog now. A timer does that soon after each change."""
-        if self._show_timer is not None:
-            self._show_timer.cancel()
-            self._show_timer = None
-        changed, self._changed_services = self._changed_services, set()
-        if self._sink is None or not changed:
-            return
-        for service in changed:
-            if self.table.count(service):
-                self._sink.put(service, self.table.instances(service))
-            else:
-                self._sink.remove(service)
-        self._on_shown(changed)
-
-    def _show_on_time(self) -> None:
-        self._shown_at = asyncio.get_running_loop().time()
-        self.show_changes()
 
     # Other servers
 
@@ -336,17 +310,17 @@ class Registrations:
             return True
 
     def _apply(self, edit: Edit, *, shows: bool = True) -> None:
-        """Change the table and the clocks. With ``shows`` the catalog is updated soon after."""
+        """Change the table and the clocks. With ``shows`` the changed services are offered to the catalog."""
         before = {key: self._checks_at(key) for key in _keys(edit)}
         touched = self.table.apply(edit)
         for key, checks in before.items():
             self._set_clocks(key, checks)
-        if touched and shows:
-            self._changed_services |= touched
-            if self._show_timer is None:
-                loop = asyncio.get_running_loop()
-                at = max(loop.time(), self._shown_at + SHOW_EVERY_S)
-                self._show_timer = loop.call_at(at, self._show_on_time)
+        if shows and self._feed is not None:
+            for service in touched:
+                self._feed.offer(service, partial(self._instances, service))
+
+    def _instances(self, service: str) -> Instances | None:
+        return self.table.instances(service) or None
 
     def _set_clocks(self, key: Key, before: Iterable[RegisteredCheck]) -> None:
         """Start the clocks of new checks, and stop those of removed checks."""
@@ -435,8 +409,8 @@ class Registrations:
         if self._unsaved and not now < self._save_again_at < now + RETRY_S:
             await self._save()
             self._save_again_at = now + RETRY_S if self._unsaved else now
-        if self._sink is not None:
-            self._sink.alive()
+        if self._feed is not None:
+            self._feed.alive()
 
     def _decides_now(self) -> bool:
         """Whether this server lets checks expire. One that begins gives each its whole time, as after a restart."""

@@ -61,7 +61,6 @@ class ServedServices(ServedFeature):
         self.registrations = Registrations(
             store,
             limits,
-            on_shown=self.view.mark_maybe_changed,
             holds_lease=holds_lease,
             heard_elsewhere=heard_elsewhere,
             is_shared=is_shared,

@@ -21,6 +21,7 @@ FAILURES_EVERY_S = 10.0  # the shortest time between reports of a source that fa
 
 # A service as its source shows it: instances by name as the source writes it; None: it has been removed.
 Changes = dict[str, Instances | None]
+Make = Callable[[], Instances | None]
 
 
 @dataclass(slots=True)
@@ -72,8 +73,9 @@ class SourceFeed(Sink):
         self._completed = completed
         self._is_whole = False  # it was read as a whole: it lacks all other services
         self._is_selective = False  # it reads only the services that are wanted, and puts each of them
+        self.offers = False  # each reader sees all that it has offered
         self._limit = services_limit
-        self._pending: dict[ComparedName, Changes] = {}
+        self._pending: dict[ComparedName, dict[str, Instances | Make | None]] = {}
         self._pending_names_n = 0  # names as the source writes them
         self._reported_at = 0.0
         self._is_failure_reported = False
@@ -84,6 +86,15 @@ class SourceFeed(Sink):
 
     def remove(self, service: str) -> None:
         self._add(service, None)
+        self._set_read()
+
+    def offer(self, service: str, make: Make) -> None:
+        """Set the instances of a service that ``make`` returns when they are taken over; None removes the service.
+
+        So a service that changes a thousand times until then is made once.
+        """
+        self.offers = True
+        self._add(service, make)
         self._set_read()
 
     def replace(self, services: Mapping[str, Instances]) -> None:
@@ -159,15 +170,15 @@ class SourceFeed(Sink):
 
     def take(self, service: str) -> Changes:
         """Remove the pending state of a service, under all its names; empty: there is none."""
-        changes = self._pending.pop(compared(service), {})
-        self._pending_names_n -= len(changes)
-        return changes
+        pending = self._pending.pop(compared(service), {})
+        self._pending_names_n -= len(pending)
+        return {name: change() if callable(change) else change for name, change in pending.items()}
 
     def take_next(self) -> Changes:
         """Remove the pending state of the service that has waited longest, as ``take``."""
         return self.take(next(iter(self._pending), ""))
 
-    def _add(self, service: str, instances: Instances | None) -> None:
+    def _add(self, service: str, change: Instances | Make | None) -> None:
         changes = self._pending.setdefault(compared(service), {})
         if service not in changes:
             if self._pending_names_n >= self._limit:  # the catalog would leave it out, too
@@ -175,7 +186,7 @@ class SourceFeed(Sink):
                     del self._pending[compared(service)]
                 return
             self._pending_names_n += 1
-        changes[service] = instances
+        changes[service] = change
         self.status.changes_n += 1
         self._notify()
 

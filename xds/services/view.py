@@ -46,7 +46,6 @@ class ServiceView:
         self.names_revision = self.revision
         self.waiters = Waiters(WAITERS_LIMIT, "services")
         self._catalog = catalog
-        self._maybe_changed: set[ComparedName] = set()  # since the catalog's last notification
         self._states: dict[ComparedName, ServiceState] = {}
         self._removal_revisions: OrderedDict[ComparedName, int] = OrderedDict()  # of removed services
         self._forgotten_removal = self.revision  # the highest revision of a removal that is no longer remembered
@@ -55,14 +54,10 @@ class ServiceView:
 
     # Reading
 
-    def mark_maybe_changed(self, services: Collection[str]) -> None:
-        """Update these services before the next read, even without a notification from the catalog."""
-        self._maybe_changed.update(map(compared, services))
-
     def names(self) -> list[ComparedName]:
         """The names of all services as they are compared, ordered."""
-        maybe_changed, self._maybe_changed = self._maybe_changed, set()
-        self.refresh(maybe_changed | (self._states.keys() ^ set(self._catalog.compared_names())))
+        present = set(self._catalog.compared_names())
+        self.refresh(self._catalog.unannounced() | (self._states.keys() ^ present))
         return sorted(self._states)
 
     def state(self, service: str) -> ServiceState | None:
@@ -90,7 +85,6 @@ class ServiceView:
         await self.waiters.wait(compared(subject), after, current, wait_s)
 
     async def _changed(self, services: Collection[ComparedName]) -> None:
-        self._maybe_changed.difference_update(services)
         self.refresh(services)
 
     def refresh(self, services: Collection[ComparedName]) -> None:

@@ -35,7 +35,6 @@ async def list_services(
     source: Annotated[str, Query(description="Only services with instances of this source; empty: all")] = "",
 ) -> Response:
     """The services of the catalog by name, with their instances counted by health."""
-    served(deps).registrations.show_changes()
     names = await paging.find_items_after(served(deps).catalog.names())
     catalog = served(deps).catalog
     return await paging.answer(
@@ -58,7 +57,6 @@ async def get_service(
     filter: Annotated[str, Query(description="Only instances that match, as in a binding; empty: all")] = "",
 ) -> Response:
     """One service: its instances with health, source, locality and age, and the assignments that follow it."""
-    served(deps).registrations.show_changes()
     catalog = served(deps).catalog
     instances: Sequence[ServiceInstance] = catalog.instances(name)
     if filter and instances:

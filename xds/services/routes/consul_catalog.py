@@ -119,7 +119,6 @@ async def list_services(deps: Deps, request: Request) -> Response:
     selection, view = Selection.of(request, deps, by_tags=False), served(deps).view
 
     def revision() -> int:
-        served(deps).registrations.show_changes()
         view.names()
         return view.names_revision if selection.is_everything else view.revision
 
@@ -189,7 +188,6 @@ async def _found(
     selection, view = Selection.of(request, deps, by_tags=by_tags), served(deps).view
 
     def revision() -> int:
-        served(deps).registrations.show_changes()
         view.state(name)
         return view.service_revision(name)
 
