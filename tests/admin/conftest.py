@@ -16,7 +16,7 @@ from xds.app.admin import create_app
 from xds.backup.backups import Backups
 from xds.mesh.lowered_endpoints import USER as UPSTREAMS
 from xds.services.core.registered_instance import SOURCE_NAME
-from xds.services.registration import KIND
+from xds.services.registration import KIND, Registrations
 from xds.services.served import ServedServices
 from xds.services.source_runs import Sources
 from xds.steering.served import ServedSteering
@@ -39,7 +39,7 @@ class Api:
         )
         plane.publisher.documents += steering.documents()
         plane.publisher.reviews.append(steering.review)
-        self.served = ServedServices(plane.store, plane.catalog, plane.bindings, Sources())
+        self.served = ServedServices(plane.store, plane.catalog, plane.bindings, Sources(), Registrations(plane.store))
         assert plane.mesh.lowered.endpoints is not None
         self.served.followed[UPSTREAMS] = plane.mesh.lowered.endpoints.followed
         self.catalog, self.view, self.registrations = plane.catalog, self.served.view, self.served.registrations

@@ -20,24 +20,18 @@ HELD_S = 2.0  # while a server does not answer, it is asked again after this tim
 _log = structlog.get_logger(logger_name="xds.services.registration")
 
 
-class HeartbeatsElsewhere:
-    """Asks the other servers."""
-
-    def __init__(self, others: OtherServers) -> None:
-        self._others = others
-
-    async def remaining(self, checks: Sequence[CheckKey]) -> Mapping[CheckKey, float]:
-        """For how long checks are still in time by the heartbeats of other servers, in seconds."""
-        if not self._others.names():
-            return {}
-        body = {"checks": [[check.node, check.id] for check in checks]}
-        gathered = await gathered_of(await self._others.ask(server_asked("POST", HEARTBEATS_PATH, body)))
-        if gathered.partial:
-            _log.info("registration.held", checks_n=len(checks), silent=gathered.partial)
-            return dict.fromkeys(checks, HELD_S)
-        remaining: dict[CheckKey, float] = {}
-        for document in gathered.documents.values():
-            for node, id, seconds in document["remaining"]:
-                check = CheckKey(node, id)
-                remaining[check] = max(float(seconds), remaining.get(check, 0.0))
-        return remaining
+async def remaining_elsewhere(others: OtherServers, checks: Sequence[CheckKey]) -> Mapping[CheckKey, float]:
+    """For how long checks are still in time by the heartbeats of other servers, in seconds."""
+    if not others.names():
+        return {}
+    body = {"checks": [[check.node, check.id] for check in checks]}
+    gathered = await gathered_of(await others.ask(server_asked("POST", HEARTBEATS_PATH, body)))
+    if gathered.partial:
+        _log.info("registration.held", checks_n=len(checks), silent=gathered.partial)
+        return dict.fromkeys(checks, HELD_S)
+    remaining: dict[CheckKey, float] = {}
+    for document in gathered.documents.values():
+        for node, id, seconds in document["remaining"]:
+            check = CheckKey(node, id)
+            remaining[check] = max(float(seconds), remaining.get(check, 0.0))
+    return remaining

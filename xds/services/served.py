@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 
 from prometheus_client.registry import Collector
 
@@ -13,14 +14,13 @@ from xds.push.documents import GroupDocuments
 from xds.services.bindings import BINDING, Bindings
 from xds.services.bindings import USER as BINDINGS
 from xds.services.catalog import ServiceCatalog
-from xds.services.core.index import CatalogLimits
 from xds.services.core.registered_instance import SOURCE_NAME
 from xds.services.core.source import Source
 from xds.services.drain_persistence import DrainPersistence
 from xds.services.followed_target import origins_of
-from xds.services.heartbeats_elsewhere import HeartbeatsElsewhere
+from xds.services.heartbeats_elsewhere import remaining_elsewhere
 from xds.services.metrics import CatalogMetrics, RegistrationMetrics, SourceMetrics
-from xds.services.registration import KIND, HeardElsewhere, Registrations, nowhere
+from xds.services.registration import KIND, Registrations
 from xds.services.registration_follower import RegistrationFollower
 from xds.services.settings import ServiceSettings
 from xds.services.source_builders import build_sources
@@ -45,37 +45,29 @@ class ServedServices(ServedFeature):
         catalog: ServiceCatalog,
         bindings: Bindings,
         sources: Sources,
-        limits: CatalogLimits = CatalogLimits(),  # noqa: B008 - frozen
+        registrations: Registrations,
         datacenter: str = "dc1",
         holds_lease: HoldsLease = alone,
-        heard_elsewhere: HeardElsewhere = nowhere,
-        *,
-        is_shared: bool = False,
+        follower: RegistrationFollower | None = None,
     ) -> None:
-        """``is_shared``: other servers use the store, too."""
+        """``follower`` follows what other servers of the store register."""
         self.datacenter = datacenter
         self.catalog = catalog
         self.bindings = bindings
         self.followed = {BINDINGS: bindings.followed}
         self.view = ServiceView(catalog)
-        self.registrations = Registrations(
-            store,
-            limits,
-            holds_lease=holds_lease,
-            heard_elsewhere=heard_elsewhere,
-            is_shared=is_shared,
-        )
-        self._follower = RegistrationFollower(store, self.registrations) if is_shared else None
+        self.registrations = registrations
         self.sources = sources
+        self._follower = follower
         self._drains = DrainPersistence(store, self.followed, holds_lease=holds_lease)
 
     @classmethod
     def of(cls, kernel: Kernel, added: Sequence[tuple[Source, SourceSettings]]) -> ServedServices:
         """The services of a server. The sources ``added`` run with those of the settings."""
         settings, store, publisher = kernel.settings, kernel.store, kernel.publisher
-        section = settings.section(ServiceSettings)
+        section, datacenter = settings.section(ServiceSettings), settings.chains.datacenter
         rule, limits = section.rule(settings.order.endpoint_drain_s), section.limits()
-        holds_lease = kernel.members.holds_lease
+        holds_lease, is_shared = kernel.members.holds_lease, kernel.members.known().is_shared
         catalog = ServiceCatalog(rule, limits, store=store, events=kernel.fleet.events, holds_lease=holds_lease)
         bindings = Bindings(
             store,
@@ -84,15 +76,18 @@ class ServedServices(ServedFeature):
             publisher.locks,
             kernel.by_hand,
             publisher.groups.is_group,
-            settings.chains.datacenter,
+            datacenter,
         )
         sources = Sources((*build_sources(settings), *added), catalog.sink)
-        is_shared = kernel.members.known().is_shared
-        datacenter = settings.chains.datacenter
-        heard_elsewhere = HeartbeatsElsewhere(kernel.others).remaining if is_shared else nowhere
-        return cls(
-            store, catalog, bindings, sources, limits, datacenter, holds_lease, heard_elsewhere, is_shared=is_shared
+        registrations = Registrations(
+            store,
+            limits,
+            holds_lease=holds_lease,
+            heard_elsewhere=partial(remaining_elsewhere, kernel.others),
+            is_shared=is_shared,
         )
+        follower = RegistrationFollower(store, registrations) if is_shared else None
+        return cls(store, catalog, bindings, sources, registrations, datacenter, holds_lease, follower)
 
     # What the kernel asks
 
