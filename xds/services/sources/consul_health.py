@@ -6,16 +6,13 @@ The answer lists, for each instance, the node, the service and the checks of bot
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from xds.model.ip_address import is_ip_address
 from xds.model.node import Locality
 from xds.services.core.instance import OUTPUT_CHARACTERS, VIRTUAL_TAGS, Check, Health, Instance
 from xds.services.core.source import SourceError
-
-Json = Mapping[str, Any]
+from xds.services.sources.json_members import Json, MemberError, object_of, objects, scalar, text, texts, texts_by_name
 
 _STATUSES = {status.value: status for status in (Health.PASSING, Health.WARNING, Health.CRITICAL)}
 _TEXT_CHARACTERS = 60
@@ -43,127 +40,76 @@ def read_instances(body: bytes, options: InstanceOptions) -> list[Instance]:
         answer = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise SourceError(f"the answer is not valid JSON: {error}") from error
-    return [_instance(entry, options) for entry in _objects(answer, "the answer")]
+    try:
+        return [_instance(entry, options) for entry in objects({"the answer": answer}, "the answer")]
+    except MemberError as error:
+        raise SourceError(str(error)) from error
 
 
 def _instance(entry: Json, options: InstanceOptions) -> Instance:
-    node, service = _object(entry, "Node"), _object(entry, "Service")
-    name = _text(node, "Node")
-    datacenter = _text(node, "Datacenter")
+    node, service = object_of(entry, "Node"), object_of(entry, "Service")
+    name = text(node, "Node")
+    datacenter = text(node, "Datacenter")
     is_own = datacenter in ("", options.own_datacenter)
     address, port = _address(node, service, is_own=is_own)
-    weights = _object(service, "Weights")
+    weights = object_of(service, "Weights")
     return Instance(
-        id=f"{name}/{_text(service, 'ID') or _text(service, 'Service')}",
+        id=f"{name}/{text(service, 'ID') or text(service, 'Service')}",
         address=address,
         port=port,
-        meta=_texts(service, "Meta"),
-        tags=tuple(_strings(service, "Tags")),
-        weight=_number(weights, "Passing", 1),
-        warning_weight=_number(weights, "Warning", 1),
+        meta=texts_by_name(service, "Meta"),
+        tags=tuple(texts(service, "Tags")),
+        weight=scalar(weights, "Passing", 1),
+        warning_weight=scalar(weights, "Warning", 1),
         locality=_locality(node, service, options),
         datacenter="" if is_own else datacenter,
         node=name,
-        node_meta=_texts(node, "Meta"),
-        checks=tuple(_check(check) for check in _objects(entry.get("Checks"), "Checks")),
+        node_meta=texts_by_name(node, "Meta"),
+        checks=tuple(_check(check) for check in objects(entry, "Checks")),
         virtual_addresses=_virtual_addresses(service),
     )
 
 
 def _virtual_addresses(service: Json) -> tuple[str, ...]:
     """The virtual addresses among the tagged ones. Host names are left out, because proxies cannot use them."""
-    tagged = _object(service, "TaggedAddresses")
-    addresses = (_text(_object(tagged, tag), "Address") for tag in VIRTUAL_TAGS)
+    tagged = object_of(service, "TaggedAddresses")
+    addresses = (text(object_of(tagged, tag), "Address") for tag in VIRTUAL_TAGS)
     return tuple(dict.fromkeys(address for address in addresses if is_ip_address(address)))
 
 
 def _address(node: Json, service: Json, *, is_own: bool) -> tuple[str, int]:
     """Address and port: of the service, else of its node. In another datacenter the ``wan`` ones count first."""
-    port = _number(service, "Port", 0)
+    port = scalar(service, "Port", 0)
     if not is_own:
-        wan = _object(_object(service, "TaggedAddresses"), "wan")
-        if _text(wan, "Address"):
-            return _text(wan, "Address"), _number(wan, "Port", 0) or port
-    service_address = _text(service, "Address")
+        wan = object_of(object_of(service, "TaggedAddresses"), "wan")
+        if text(wan, "Address"):
+            return text(wan, "Address"), scalar(wan, "Port", 0) or port
+    service_address = text(service, "Address")
     if service_address:
         return service_address, port
-    if not is_own and (node_address := _text(_object(node, "TaggedAddresses"), "wan")):
+    if not is_own and (node_address := text(object_of(node, "TaggedAddresses"), "wan")):
         return node_address, port
-    return _text(node, "Address"), port
+    return text(node, "Address"), port
 
 
 def _locality(node: Json, service: Json, options: InstanceOptions) -> Locality:
     """The locality of the service, else of the node, else that in the metadata."""
-    for place in (_object(service, "Locality"), _object(node, "Locality")):
-        if _text(place, "Region") or _text(place, "Zone"):
-            return Locality(_text(place, "Region"), _text(place, "Zone"))
-    meta = {**_texts(node, "Meta"), **_texts(service, "Meta")}
+    for place in (object_of(service, "Locality"), object_of(node, "Locality")):
+        if text(place, "Region") or text(place, "Zone"):
+            return Locality(text(place, "Region"), text(place, "Zone"))
+    meta = {**texts_by_name(node, "Meta"), **texts_by_name(service, "Meta")}
     return Locality(meta.get(options.region_meta, ""), meta.get(options.zone_meta, ""))
 
 
 def _check(check: Json) -> Check:
-    status = _text(check, "Status")
+    status = text(check, "Status")
     if status not in _STATUSES:
         raise SourceError(f"the status of a check is {status[:_TEXT_CHARACTERS]!r}, not one of {', '.join(_STATUSES)}")
     return Check(
-        _text(check, "CheckID"),
+        text(check, "CheckID"),
         _STATUSES[status],
-        name=_text(check, "Name"),
-        kind=_text(check, "Type"),
-        output=_text(check, "Output")[:OUTPUT_CHARACTERS],
-        notes=_text(check, "Notes")[:OUTPUT_CHARACTERS],
+        name=text(check, "Name"),
+        kind=text(check, "Type"),
+        output=text(check, "Output")[:OUTPUT_CHARACTERS],
+        notes=text(check, "Notes")[:OUTPUT_CHARACTERS],
     )
-
-
-# Values are checked while they are read. Consul writes null for an empty list or object.
-
-
-def _objects(value: Any, place: str) -> Iterator[Json]:
-    if not isinstance(value, list | None):
-        raise SourceError(f"{place} must be a list, not {_short_json(value)}")
-    for one in value or ():
-        if not isinstance(one, dict):
-            raise SourceError(f"an element of {place} must be an object, not {_short_json(one)}")
-        yield one
-
-
-def _object(parent: Json, key: str) -> Json:
-    value = parent.get(key)
-    if not isinstance(value, dict | None):
-        raise SourceError(f"{key} must be an object, not {_short_json(value)}")
-    return value or {}
-
-
-def _text(parent: Json, key: str) -> str:
-    value = parent.get(key)
-    if not isinstance(value, str | None):
-        raise SourceError(f"{key} must be a string, not {_short_json(value)}")
-    return value or ""
-
-
-def _number(parent: Json, key: str, default: int) -> int:
-    value = parent.get(key)
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise SourceError(f"{key} must be an integer, not {_short_json(value)}")
-    return value
-
-
-def _strings(parent: Json, key: str) -> list[str]:
-    value = parent.get(key)
-    if not isinstance(value, list | None) or not all(isinstance(one, str) for one in value or ()):
-        raise SourceError(f"{key} must be a list of strings, not {_short_json(value)}")
-    return value or []
-
-
-def _texts(parent: Json, key: str) -> Mapping[str, str]:
-    texts = _object(parent, key)
-    if not all(isinstance(value, str) for value in texts.values()):
-        raise SourceError(f"a value of {key} must be a string, not {_short_json(texts)}")
-    return texts
-
-
-def _short_json(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= _TEXT_CHARACTERS else f"{text[:_TEXT_CHARACTERS]}..."

@@ -18,7 +18,8 @@ from typing import Any, Generic, TypeVar
 
 from xds.model.errors import Violation
 from xds.services.core.source import SourceError
-from xds.services.sources.kubernetes_objects import Collection, Json, ObjectError, ObjectKey, read_key
+from xds.services.sources.json_members import Json, MemberError
+from xds.services.sources.kubernetes_objects import Collection, ObjectKey, read_key
 
 GONE = 410
 TOO_LARGE_VERSION = "ResourceVersionTooLarge"
@@ -139,7 +140,7 @@ class ListWatch(Generic[T]):
             raise ApiError(f"{self}: an item of the list is not an object")
         change = self._read(item)
         self._pages.append(change)
-        with suppress(ObjectError):  # the finding reports the missing name
+        with suppress(MemberError):  # the finding reports the missing name
             self._keys.add(read_key(item))
 
     # Watches
@@ -174,7 +175,7 @@ class ListWatch(Generic[T]):
             return self._read(document)
         try:
             return Deleted(read_key(document))
-        except ObjectError as error:
+        except MemberError as error:
             return self._unreadable(document, error)
 
     def receive_newest(self, document: object) -> None:
@@ -210,13 +211,13 @@ class ListWatch(Generic[T]):
     def _read(self, document: Json) -> Present[T] | Unreadable:
         try:
             return Present(self.collection.read(document))
-        except ObjectError as error:
+        except MemberError as error:
             return self._unreadable(document, error)
 
-    def _unreadable(self, document: Json, error: ObjectError) -> Unreadable:
+    def _unreadable(self, document: Json, error: MemberError) -> Unreadable:
         try:
             key = str(read_key(document))
-        except ObjectError:
+        except MemberError:
             key = "?"
         return Unreadable(Violation("invalid_object", str(error), pointer=f"/{self.collection.plural}/{key}"))
 

@@ -1,7 +1,7 @@
 """Services and EndpointSlices of Kubernetes, from the JSON of its API to values. Pure.
 
 Objects are checked although the API server validates them: an object that has not the shape of its kind raises
-``ObjectError``, and an unusable endpoint is left out with a finding.
+``MemberError``, and an unusable endpoint is left out with a finding.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from xds.model.errors import Violation, XdsError
+from xds.model.errors import Violation
 from xds.model.ip_address import is_ip_address
 from xds.services.core.instance import VIRTUAL_ADDRESSES
-
-Json = Mapping[str, Any]
+from xds.services.sources.json_members import Json, MemberError, object_of, objects, scalar, text, texts, texts_by_name
 
 NAME_CHARACTERS = 253
 ENDPOINTS_PER_SLICE = 1_000  # the API server's limit
@@ -28,10 +27,6 @@ _FAMILIES = (IPV4, IPV6)
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 T_co = TypeVar("T_co", covariant=True)
-
-
-class ObjectError(XdsError):
-    """An object has not the shape of its kind. The message names the place within it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +95,7 @@ class EndpointSlice:
 
 @dataclass(frozen=True, slots=True)
 class Collection(Generic[T_co]):
-    """A kind of object, with its place in the API; ``read`` raises ``ObjectError``."""
+    """A kind of object, with its place in the API; ``read`` raises ``MemberError``."""
 
     kind: str
     api: str  # the path of its group and version
@@ -124,33 +119,33 @@ class Collection(Generic[T_co]):
 
 
 def read_key(document: Json) -> ObjectKey:
-    """Namespace and name. Raises ``ObjectError``."""
-    metadata = _object(document, "metadata")
+    """Namespace and name. Raises ``MemberError``."""
+    metadata = object_of(document, "metadata")
     return ObjectKey(_name(metadata, "namespace"), _name(metadata, "name"))
 
 
 def read_service(document: Json) -> Service:
-    """A Service from JSON. Raises ``ObjectError``."""
+    """A Service from JSON. Raises ``MemberError``."""
     key = read_key(document)
-    spec = _object(document, "spec")
+    spec = object_of(document, "spec")
     kind = _text(spec, "type") or "ClusterIP"
     findings: tuple[Violation, ...] = ()
     if kind == EXTERNAL_NAME:
         detail = f"an ExternalName Service has no endpoints, only the name {_text(spec, 'externalName')!r}"
         hint = "use a cluster of the type STRICT_DNS, or a source of the kind dns"
         findings = (Violation("external_name", detail, pointer=f"/services/{key}/spec/externalName", hint=hint),)
-    families = tuple(each for each in _texts(spec, "ipFamilies") if each in _FAMILIES)
+    families = tuple(each for each in texts(spec, "ipFamilies") if each in _FAMILIES)
     ports = tuple(_text(each, "name") for each in _objects(spec, "ports", PORTS_PER_SLICE))
-    addresses = _texts(spec, "clusterIPs") or (_text(spec, "clusterIP"),)
+    addresses = texts(spec, "clusterIPs") or (_text(spec, "clusterIP"),)
     virtual = tuple(one for one in addresses if is_ip_address(one))[:VIRTUAL_ADDRESSES]
     return Service(key, kind, families, ports, findings, virtual)
 
 
 def read_slice(document: Json) -> EndpointSlice:
-    """An EndpointSlice from JSON. Raises ``ObjectError``."""
+    """An EndpointSlice from JSON. Raises ``MemberError``."""
     key = read_key(document)
     pointer = f"/endpointslices/{key}"
-    labels = _labels(_object(document, "metadata"))
+    labels = texts_by_name(object_of(document, "metadata"), "labels")
     service = labels.get(SERVICE_LABEL, "")
     family = _text(document, "addressType")
     violations = _slice_findings(service, family, pointer)
@@ -196,7 +191,7 @@ def _read_ports(document: Json, pointer: str, violations: list[Violation]) -> tu
 def _read_endpoints(document: Json, family: str, pointer: str, violations: list[Violation]) -> tuple[Endpoint, ...]:
     endpoints = []
     for index, each in enumerate(_objects(document, "endpoints", ENDPOINTS_PER_SLICE)):
-        addresses = _texts(each, "addresses")
+        addresses = texts(each, "addresses")
         # Kubernetes defines no meaning of further addresses.
         address = addresses[0] if addresses else ""
         if not is_ip_address(address) or (":" in address) is not (family == IPV6):
@@ -208,17 +203,17 @@ def _read_endpoints(document: Json, family: str, pointer: str, violations: list[
 
 
 def _read_endpoint(document: Json, address: str) -> Endpoint:
-    conditions = _object(document, "conditions", is_required=False)
+    conditions = object_of(document, "conditions")
     # Unknown readiness counts as ready, unknown serving as readiness.
-    is_ready = _flag(conditions, "ready", True)
-    target = _object(document, "targetRef", is_required=False)
-    hints = _objects(_object(document, "hints", is_required=False), "forZones", PORTS_PER_SLICE)
+    is_ready = scalar(conditions, "ready", True)
+    target = object_of(document, "targetRef")
+    hints = _objects(object_of(document, "hints"), "forZones", PORTS_PER_SLICE)
     is_pod = _text(target, "kind") == "Pod"
     return Endpoint(
         address,
         is_ready,
-        _flag(conditions, "serving", is_ready),
-        _flag(conditions, "terminating", False),
+        scalar(conditions, "serving", is_ready),
+        scalar(conditions, "terminating", False),
         _text(target, "name") if is_pod else "",
         _text(target, "uid"),
         _text(document, "nodeName"),
@@ -228,65 +223,25 @@ def _read_endpoint(document: Json, address: str) -> Endpoint:
     )
 
 
-# Members of objects. ``null`` means that a member is not given.
-
-
-def _object(document: Json, member: str, is_required: bool = True) -> Json:
-    value = document.get(member)
-    if value is None and not is_required:
-        return {}
-    if not isinstance(value, dict):
-        raise ObjectError(f"/{member}: expected an object")
-    return value
+# Members of objects
 
 
 def _objects(document: Json, member: str, limit: int) -> Sequence[Json]:
-    value = document.get(member)
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise ObjectError(f"/{member}: expected an array of objects")
-    if len(value) > limit:
-        raise ObjectError(f"/{member}: {len(value)} values, at most {limit}")
-    return value
-
-
-def _texts(document: Json, member: str) -> Sequence[str]:
-    value = document.get(member)
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ObjectError(f"/{member}: expected an array of strings")
-    return value
+    values = objects(document, member)
+    if len(values) > limit:
+        raise MemberError(f"{member} has {len(values)} values, at most {limit}")
+    return values
 
 
 def _text(document: Json, member: str) -> str:
-    value = document.get(member)
-    if value is None:
-        return ""
-    if not isinstance(value, str) or len(value) > NAME_CHARACTERS:
-        raise ObjectError(f"/{member}: expected a string of at most {NAME_CHARACTERS} characters")
+    value = text(document, member)
+    if len(value) > NAME_CHARACTERS:
+        raise MemberError(f"{member} has {len(value)} characters, at most {NAME_CHARACTERS}")
     return value
 
 
 def _name(metadata: Json, member: str) -> str:
     value = _text(metadata, member)
     if not value:
-        raise ObjectError(f"/metadata/{member}: the object has none")
-    return value
-
-
-def _flag(conditions: Json, member: str, default: bool) -> bool:
-    value = conditions.get(member)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise ObjectError(f"/conditions/{member}: expected true or false")
-    return value
-
-
-def _labels(metadata: Json) -> Mapping[str, str]:
-    value = _object(metadata, "labels", is_required=False)
-    if not all(isinstance(each, str) for each in value.values()):
-        raise ObjectError("/metadata/labels: expected strings")
+        raise MemberError(f"the object has no {member}")
     return value
