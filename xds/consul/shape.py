@@ -64,11 +64,9 @@ class TextShape(Shape):
     normal: Callable[[str], str] = str
 
     def empty(self) -> Any:
-        """The empty string."""
         return ""
 
     def read(self, value: object, findings: Findings, path: Path) -> str:
-        """The normalised string."""
         if type(value) is str and value.isascii():
             return self.normal(value)
         return self.normal(read_scalar(scalar.text, value, findings, path, ""))
@@ -78,7 +76,6 @@ class Flag(Shape):
     """A boolean."""
 
     def empty(self) -> Any:
-        """False."""
         return False
 
     def read(self, value: object, findings: Findings, path: Path) -> bool:
@@ -97,11 +94,9 @@ class Integer(Shape):
     normal: Callable[[int], int] = int
 
     def empty(self) -> Any:
-        """0; None if the field is optional."""
         return None if self.optional else 0
 
     def read(self, value: object, findings: Findings, path: Path) -> int | None:
-        """The integer, checked against the range."""
         scalar_value = read_scalar(lambda given: scalar.integer(given, self.valid), value, findings, path, self.empty())
         return None if scalar_value is None else self.normal(scalar_value)
 
@@ -110,11 +105,9 @@ class Weight(Shape):
     """A percentage, stored in basis points."""
 
     def empty(self) -> Any:
-        """0 basis points."""
         return 0
 
     def read(self, value: object, findings: Findings, path: Path) -> int:
-        """Basis points."""
         scalar_value = read_scalar(scalar.number, value, findings, path, 0.0)
         if not 0 <= scalar_value <= 100:
             findings.add("out_of_range", f"a weight of {short_repr(value)} is not between 0 and 100", path)
@@ -122,7 +115,6 @@ class Weight(Shape):
         return basis_points(scalar_value)
 
     def write(self, value: int) -> object:
-        """The percentage."""
         return percent(value)
 
 
@@ -134,11 +126,9 @@ class Span(Shape):
     optional: bool = False
 
     def empty(self) -> Any:
-        """0; None if the field is optional."""
         return None if self.optional else 0
 
     def read(self, value: object, findings: Findings, path: Path) -> int | None:
-        """Nanoseconds."""
         if not isinstance(value, str):
             number = read_scalar(lambda given: scalar.integer(given, INT64), value, findings, path, self.empty())
             return None if number is None else max(-LIMIT_NS, int(number))
@@ -151,7 +141,6 @@ class Span(Shape):
         return empty
 
     def write(self, value: int) -> object:
-        """A Go duration, or an integer of nanoseconds."""
         return value if self.as_number else duration_text(value)
 
 
@@ -177,7 +166,6 @@ class ListOf(Shape):
     item: Shape
 
     def empty(self) -> Any:
-        """An empty tuple."""
         return ()
 
     def read(self, value: object, findings: Findings, path: Path) -> tuple[Any, ...]:
@@ -186,7 +174,6 @@ class ListOf(Shape):
         return tuple(_item(self.item, one, findings, (*path, index)) for index, one in enumerate(items))
 
     def write(self, value: tuple[Any, ...]) -> object:
-        """The items as JSON."""
         return [self.item.write(one) for one in value]
 
 
@@ -197,11 +184,9 @@ class MapOf(Shape):
     item: Shape
 
     def empty(self) -> Any:
-        """An empty mapping."""
         return {}
 
     def read(self, value: object, findings: Findings, path: Path) -> Mapping[str, Any]:
-        """The values by key."""
         given = _object(value, findings, path)
         if given is None:
             return {}
@@ -220,7 +205,6 @@ class MapOf(Shape):
         return _item(self.item, value, findings, path)
 
     def write(self, value: Mapping[str, Any]) -> object:
-        """The values as JSON, by key."""
         return {key: self.item.write(one) for key, one in sorted(value.items())}
 
 
@@ -234,11 +218,9 @@ class Opaque(Shape):
     """An object that is stored as it was given."""
 
     def empty(self) -> Any:
-        """An empty mapping."""
         return {}
 
     def read(self, value: object, findings: Findings, path: Path) -> Mapping[str, object]:
-        """The object, unchanged."""
         return _object(value, findings, path) or {}
 
 
@@ -264,16 +246,13 @@ class Message(Shape):
     optional: bool = True
 
     def empty(self) -> Any:
-        """An instance with empty fields; None if the field is optional."""
         return None if self.optional else self.kind()
 
     def read(self, value: object, findings: Findings, path: Path) -> Any:
-        """The dataclass instance."""
         given = _object(value, findings, path)
         return self.empty() if given is None else read_message(self.kind, given, findings, path)
 
     def write(self, value: Any) -> object:
-        """The fields as JSON."""
         return write_message(value)
 
 

@@ -42,7 +42,6 @@ class FormMessage(Message):
     """An object in a form. Fields without effect are skipped."""
 
     def read(self, value: object, findings: Findings, path: Path) -> Any:
-        """The form; an empty one if the value is not an object."""
         if isinstance(value, dict):
             return read_message(self.kind, value, findings, path, IGNORED)
         findings.add("wrong_type", f"expected an object, not {json_kind(value)}", path)
