@@ -89,7 +89,7 @@ async def update_check(deps: Deps, request: Request, id: str, body: Body) -> Res
 
 
 async def _update(deps: Dependencies, request: Request, id: str, status: Health, output: str) -> Response:
-    _check_datacenter(request, deps)
+    requested_datacenter(request, deps)
     try:
         await served(deps).registrations.update_check(id, status, output, registering(request))
     except ValidationError as error:
@@ -104,7 +104,7 @@ async def _update(deps: Dependencies, request: Request, id: str, status: Health,
 @router.put("/service/register", openapi_extra=needs(ANY))
 async def register(deps: Deps, request: Request, body: Body) -> Response:
     """Register an instance, or replace its registration. It is stored before the answer."""
-    _check_datacenter(request, deps)
+    requested_datacenter(request, deps)
     value = await parse_json(body, "a service")
     replaces_checks = request.query_params.get("replace-existing-checks") in ("", "true")
     try:
@@ -118,7 +118,7 @@ async def register(deps: Deps, request: Request, body: Body) -> Response:
 @router.put("/service/deregister/{id:path}", openapi_extra=needs(ANY))
 async def deregister(deps: Deps, request: Request, id: str) -> Response:
     """Deregister an instance with its checks."""
-    _check_datacenter(request, deps)
+    requested_datacenter(request, deps)
     if not await served(deps).registrations.deregister(id, registering(request)):
         detail = f'Unknown service ID "{id[:80]}". Ensure that the service ID is passed, not the service name.'
         refuse(HTTPStatus.NOT_FOUND, detail)
@@ -128,7 +128,7 @@ async def deregister(deps: Deps, request: Request, id: str) -> Response:
 @router.put("/service/maintenance/{id:path}", openapi_extra=needs(ANY))
 async def maintain(deps: Deps, request: Request, id: str) -> Response:
     """Begin or end the maintenance of an instance. In maintenance it has a critical check."""
-    _check_datacenter(request, deps)
+    requested_datacenter(request, deps)
     if not id:
         bad_request("Missing service ID")
     if not request.query_params.get("enable"):
@@ -144,7 +144,7 @@ async def maintain(deps: Deps, request: Request, id: str) -> Response:
 @router.get("/services")
 async def list_services(deps: Deps, request: Request) -> Response:
     """The instances that registered themselves, by id."""
-    _check_datacenter(request, deps)
+    requested_datacenter(request, deps)
     chosen, datacenter = await filter_of(request, AGENT_SERVICE_SHAPE), own_datacenter(deps)
     registrations = served(deps).registrations.table.on_node(AGENT_NODE)
 
@@ -158,7 +158,7 @@ async def list_services(deps: Deps, request: Request) -> Response:
 @router.get("/service/{id:path}")
 async def get_service(deps: Deps, request: Request, id: str) -> Response:
     """One instance that registered itself."""
-    _check_datacenter(request, deps)
+    requested_datacenter(request, deps)
     if id.partition("/")[0] in _WRITES:
         refuse(HTTPStatus.METHOD_NOT_ALLOWED, "method GET not allowed")
     one = served(deps).registrations.table.get(Key(AGENT_NODE, id))
@@ -178,7 +178,7 @@ async def get_service(deps: Deps, request: Request, id: str) -> Response:
 @router.get("/checks")
 async def list_checks(deps: Deps, request: Request) -> Response:
     """The checks of the instances that registered themselves, by id."""
-    _check_datacenter(request, deps)
+    requested_datacenter(request, deps)
     chosen = await filter_of(request, CHECK_SHAPE)
     registrations = served(deps).registrations.table.on_node(AGENT_NODE)
 
@@ -192,7 +192,7 @@ async def list_checks(deps: Deps, request: Request) -> Response:
 @router.put("/check/register", openapi_extra=needs(ANY))
 async def register_check(deps: Deps, request: Request, body: Body) -> Response:
     """Add a TTL check to an instance. Other kinds of checks are refused, with their kind in the message."""
-    _check_datacenter(request, deps)
+    requested_datacenter(request, deps)
     value = await parse_json(body, "a check")
     try:
         id, check = read_check(value)
@@ -205,11 +205,6 @@ async def register_check(deps: Deps, request: Request, body: Body) -> Response:
 @router.put("/check/deregister/{id:path}", openapi_extra=needs(ANY))
 async def deregister_check(deps: Deps, request: Request, id: str) -> Response:
     """Remove a check."""
-    _check_datacenter(request, deps)
+    requested_datacenter(request, deps)
     await served(deps).registrations.deregister_check(id, registering(request))
     return empty_answer()
-
-
-def _check_datacenter(request: Request, deps: Dependencies) -> None:
-    """Raises ``RequestError`` for a datacenter without instances."""
-    requested_datacenter(request, deps)
