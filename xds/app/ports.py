@@ -16,6 +16,7 @@ from xds.admin.browser_rules import ANY, BrowserRules, is_address
 from xds.cluster.fan_out import Trust
 from xds.fleet.refused_streams import RecordRefusal
 from xds.lrs.report_stream import LoadSettings
+from xds.model.ip_address import address_text
 from xds.protocol.requests import StreamLimits
 from xds.server.counters import Metrics
 from xds.server.flow.anonymous import AnonymousLimits
@@ -190,8 +191,7 @@ def advertised(settings: Settings, http_port: int) -> str:
 
 def place(host: str, port: int) -> str:
     """``HOST:PORT``, IPv6 hosts in brackets."""
-    bare = host.strip("[]")
-    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
+    return address_text(host.strip("[]"), port)
 
 
 def welcome(grpc: tuple[str, int], http: tuple[str, int], *, is_https: bool = False) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from xds.codec import schema
 from xds.codec.findings import FieldPath
 from xds.codec.references import served_elsewhere
+from xds.model.ip_address import address_text
 from xds.model.names import WILDCARD
 from xds.model.resource import Resource
 from xds.model.resource_type import LISTENER, ROUTE, SCOPED_ROUTE, TYPE_PREFIX, V2_URLS, VIRTUAL_HOST
@@ -40,8 +41,7 @@ class ListenerAddress(NamedTuple):
     def __str__(self) -> str:
         if self.protocol == "pipe":
             return self.host
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}/{self.protocol}"
+        return f"{address_text(self.host, self.port)}/{self.protocol}"
 
 
 class RepeatedDomain(NamedTuple):

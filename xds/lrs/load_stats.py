@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from xds.lrs.cluster_counters import COUNTER_LIMIT, INTERVAL_LIMIT_S, LOCALITIES_LIMIT, NAME_LIMIT, PRIORITY_LIMIT
 from xds.model.errors import RemoteProtocolError, StatusCode
+from xds.model.ip_address import address_text
 from xds.model.load_report import (
     NO_METRICS,
     UTILISATIONS,
@@ -281,5 +282,4 @@ def _valid_metrics(metrics: Iterable[tuple[str, Metric]]) -> Mapping[str, Metric
 def _address(address: wire_pb2.Address) -> str:
     if address.HasField("pipe"):
         return address.pipe.path
-    host, port = address.socket_address.address, address.socket_address.port_value
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return address_text(address.socket_address.address, address.socket_address.port_value)

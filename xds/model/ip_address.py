@@ -1,4 +1,4 @@
-"""IP addresses as Envoy reads and writes them."""
+"""IP addresses and ports as Envoy reads and writes them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ def is_ip_address(text: str) -> bool:
         return ip_address(text) is not None and "%" not in text
     except ValueError:
         return False
+
+
+def address_text(host: str, port: int | str) -> str:
+    """``10.0.0.1:80``, ``[2001:db8::1]:80``, ``web:80``."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def canonical_ipv6(text: str) -> str:

@@ -20,6 +20,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple
 
 from xds.model.errors import RemoteProtocolError, StatusCode
+from xds.model.ip_address import address_text
 
 DEFAULT_PORT = 80
 PATH_CHARACTERS = 1024
@@ -89,7 +90,7 @@ class Authority:
     address: Address | None = field(default=None)
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_text(self.host, self.port)
 
 
 def invalid(message: str) -> RemoteProtocolError:

@@ -32,6 +32,7 @@ from xds.mesh.core.entries.entry import KINDS, OTHER_KINDS, ConfigEntry, read_en
 from xds.mesh.entry_records import DeleteEntry, EntryConflictError, PutEntry
 from xds.mesh.served import served
 from xds.model.errors import ValidationError
+from xds.model.ip_address import address_text
 from xds.push.request import PushOptions
 from xds.services.consul import own_datacenter
 from xds.services.core.registered_instance import AGENT_NODE
@@ -274,5 +275,4 @@ async def list_peers(deps: Deps, request: Request) -> Response:
 
 
 def _address(deps: Dependencies) -> str:
-    host, port = deps.options.http_address()
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return address_text(*deps.options.http_address())

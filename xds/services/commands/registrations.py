@@ -14,6 +14,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.output import say, write
 from xds.cli.push_options import confirm
 from xds.cli.table import Column, TableLayout, rendered
+from xds.model.ip_address import address_text
 from xds.services import calls
 from xds.services.commands.completion import complete_service
 from xds.services.commands.services import service
@@ -36,7 +37,7 @@ INSTANCES = TableLayout(
     columns=(
         Column("ID", "id"),
         Column("SERVICE", "service"),
-        Column("ADDRESS", lambda item: _place(item["address"], item["port"])),
+        Column("ADDRESS", lambda item: address_text(item["address"], item["port"])),
         Column("HEALTH", "health", lambda item: _STYLES.get(item["health"], "")),
         Column("CHECKS", _checks, is_prose=True),
         Column("AGE", "registered_at", is_time=True),
@@ -47,10 +48,6 @@ INSTANCES = TableLayout(
         Column("BY", "actor", is_wide=True),
     ),
 )
-
-
-def _place(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 _CHECKS = frozenset({"check", "checks"})
@@ -76,7 +73,7 @@ def _put(client: Client, file: Path, without_checks: bool) -> Json:
 
 def _report(item: Json, verb: str) -> None:
     """Print what was done to an instance."""
-    place = _place(item["address"], item["port"])
+    place = address_text(item["address"], item["port"])
     say(f"instance {item['id']} of service {item['service']} at {place}: {verb}, {item['health']}")
 
 

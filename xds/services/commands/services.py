@@ -13,17 +13,13 @@ from xds.cli.arguments import YesFlag
 from xds.cli.output import Format, say, write_document
 from xds.cli.push_options import confirm, write_options
 from xds.cli.table import Column, TableLayout, locality_text, write_items
+from xds.model.ip_address import address_text
 from xds.services import calls
 from xds.services.commands.completion import complete_service, complete_source
 
 Json = dict[str, Any]
 
 _HEALTH = {"passing": "good", "warning": "warn", "critical": "bad", "draining": "dim"}
-
-
-def _address(item: Json) -> str:
-    address = f"[{item['address']}]" if ":" in item["address"] else item["address"]
-    return f"{address}:{item['port']}"
 
 
 def _health(item: Json) -> str:
@@ -60,7 +56,7 @@ INSTANCES = TableLayout(
     name="id",
     columns=(
         Column("ID", "id"),
-        Column("ADDRESS", _address),
+        Column("ADDRESS", lambda item: address_text(item["address"], item["port"])),
         Column("HEALTH", _health, lambda item: _HEALTH.get(item["health"], "")),
         Column("WEIGHT", lambda item: str(item["weights"]["passing"])),
         Column("LOCALITY", lambda item: locality_text(item["locality"])),

@@ -13,8 +13,8 @@ from ipaddress import ip_address
 from math import inf
 
 from xds.model.errors import Violation
+from xds.model.ip_address import address_text
 from xds.services.core.instance import WEIGHT_LIMIT, Instance
-from xds.services.sources.target_files import socket_address_text
 
 SRV, A, AAAA = "SRV", "A", "AAAA"
 FAMILIES: Mapping[str, tuple[str, ...]] = {"ipv4": (A,), "ipv6": (AAAA,), "both": (A, AAAA)}
@@ -307,9 +307,7 @@ def _first_questions(name: ServiceName) -> list[Question]:
 
 
 def _instance(address: str, port: int, weight: int = 1, target: str = "") -> Instance:
-    return Instance(
-        socket_address_text(address, port), address, port, weight=weight, warning_weight=weight, node=target
-    )
+    return Instance(address_text(address, port), address, port, weight=weight, warning_weight=weight, node=target)
 
 
 def _merged_by_address(instances: Iterable[Instance]) -> tuple[Instance, ...]:

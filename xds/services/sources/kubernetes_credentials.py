@@ -21,6 +21,7 @@ import yaml
 
 from xds.codec.regular_file import read_regular
 from xds.codec.text import yaml_fault
+from xds.model.ip_address import address_text
 from xds.services.core.source import SourceError
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -91,7 +92,7 @@ class InCluster:
             )
         authority = self.folder / "ca.crt"
         context = _context(_read(authority).decode(errors="replace"), str(authority))
-        url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        url = f"https://{address_text(host, port)}"
         return ApiAccess(url, context, token_file=self.folder / "token", files=(authority,))
 
 

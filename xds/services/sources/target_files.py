@@ -16,6 +16,7 @@ from xds.codec.document import malformed, read_values
 from xds.codec.findings import NAME_LIMIT, Findings, short_repr
 from xds.codec.positions import locate
 from xds.model.errors import ValidationError, Violation
+from xds.model.ip_address import address_text
 from xds.model.node import Locality
 from xds.services.core.instance import Check, Health, Instance, check_instance, check_service_name
 
@@ -73,11 +74,6 @@ def split_socket_address(text: str) -> tuple[str, int] | None:
     return (match[1] or match[3], int(match[2] or match[4])) if match is not None else None
 
 
-def socket_address_text(address: str, port: int) -> str:
-    """``10.0.0.1:80``, ``[2001:db8::1]:80``. It is the id of an instance that has no id of its own."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
 # The server's own form
 
 
@@ -117,7 +113,7 @@ def _from_address(text: str, findings: Findings, path: Path) -> Instance | None:
     if parts is None:
         findings.add("invalid_address", f"expected ADDRESS:PORT, not {short_repr(text)}", path)
         return None
-    return Instance(socket_address_text(*parts), *parts)
+    return Instance(address_text(*parts), *parts)
 
 
 def _from_object(value: object, findings: Findings, path: Path) -> Instance | None:
@@ -132,7 +128,7 @@ def _from_object(value: object, findings: Findings, path: Path) -> Instance | No
         _object(given.get("locality", {}), _LOCALITY_KEYS, findings, (*path, "locality")), findings, path
     )
     return Instance(
-        id=read.text("id") or socket_address_text(address, port),
+        id=read.text("id") or address_text(address, port),
         address=address,
         port=port,
         ports=read.map("ports", int),
