@@ -11,7 +11,7 @@ from xds.cli.arguments import GroupOption, StrictFlag, YesFlag, etag_option
 from xds.cli.client import group_option
 from xds.cli.commands.endpoints import DrainOption, NowFlag, drain_time_s, endpoints
 from xds.cli.completion import complete_assignment
-from xds.cli.output import Format, say, write_document
+from xds.cli.output import DOCUMENTS, say, write_document
 from xds.cli.push_options import confirm, write_options
 from xds.cli.table import Column, TableLayout, write_items
 from xds.services import calls
@@ -111,7 +111,7 @@ def bind(
         **write_options("", if_match, dry_run=dry_run, strict=strict),
     )
     item = options.connect().run(call)
-    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+    if options.output in DOCUMENTS:
         write_document(item, options.output)
         return
     write_items([item], BINDINGS, options.style())

@@ -17,13 +17,12 @@ from xds.cli.table import Column, TableLayout, rendered
 from xds.model.ip_address import address_text
 from xds.services import calls
 from xds.services.commands.completion import complete_service
-from xds.services.commands.services import service
+from xds.services.commands.services import HEALTH_STYLES, service
 
 Json = dict[str, Any]
 
 SERVICE_LIMIT_BYTES = 256 * 1024
 NO_REGISTRATIONS = "no registered instances: `xds service register -f FILE` registers one"
-_STYLES = {"passing": "good", "warning": "warn", "critical": "bad"}
 
 
 def _checks(item: Json) -> str:
@@ -38,7 +37,7 @@ INSTANCES = TableLayout(
         Column("ID", "id"),
         Column("SERVICE", "service"),
         Column("ADDRESS", lambda item: address_text(item["address"], item["port"])),
-        Column("HEALTH", "health", lambda item: _STYLES.get(item["health"], "")),
+        Column("HEALTH", "health", lambda item: HEALTH_STYLES.get(item["health"], "")),
         Column("CHECKS", _checks, is_prose=True),
         Column("AGE", "registered_at", is_time=True),
         Column("NODE", "node", is_wide=True),

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import YesFlag
-from xds.cli.output import Format, say, write_document
+from xds.cli.output import DOCUMENTS, say, write_document
 from xds.cli.push_options import confirm, write_options
 from xds.cli.table import Column, TableLayout, locality_text, write_items
 from xds.model.ip_address import address_text
@@ -19,7 +19,7 @@ from xds.services.commands.completion import complete_service, complete_source
 
 Json = dict[str, Any]
 
-_HEALTH = {"passing": "good", "warning": "warn", "critical": "bad", "draining": "dim"}
+HEALTH_STYLES = {"passing": "good", "warning": "warn", "critical": "bad", "draining": "dim"}
 
 
 def _health(item: Json) -> str:
@@ -57,7 +57,7 @@ INSTANCES = TableLayout(
     columns=(
         Column("ID", "id"),
         Column("ADDRESS", lambda item: address_text(item["address"], item["port"])),
-        Column("HEALTH", _health, lambda item: _HEALTH.get(item["health"], "")),
+        Column("HEALTH", _health, lambda item: HEALTH_STYLES.get(item["health"], "")),
         Column("WEIGHT", lambda item: str(item["weights"]["passing"])),
         Column("LOCALITY", lambda item: locality_text(item["locality"])),
         Column("SOURCE", "source"),
@@ -122,7 +122,7 @@ def show(
     """
     options = shared(context)
     item = options.connect().run(calls.service(name))
-    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+    if options.output in DOCUMENTS:
         write_document(item, options.output)
         return
     empty = f"service {name} has no instances: `xds sources` shows why"

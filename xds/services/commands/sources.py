@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.output import Format, write_document
+from xds.cli.output import DOCUMENTS, write_document
 from xds.cli.table import Column, TableLayout, write_items
 from xds.services import calls
 from xds.services.commands.completion import complete_source
@@ -75,7 +75,7 @@ def sources(
         write_items(client.items(calls.sources()), SOURCES, style, hint)
         return
     item = client.run(calls.source(name))
-    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+    if options.output in DOCUMENTS:
         write_document(item, options.output)
         return
     write_items([item], SOURCES, style)
