@@ -71,6 +71,17 @@ def test_a_certificate_that_may(site: Site) -> None:
     assert "no principal matches token:fleet" in ran.out
 
 
+def test_a_context_gives_a_proxy_call_its_credentials_too(site: Site, tmp_path: Path) -> None:
+    (site.directory / "token").write_text("root")
+    file = tmp_path / "xds" / "config.toml"
+    file.parent.mkdir()
+    url = f"http://{LOOPBACK}:{site.server.http_port}"
+    file.write_text(f"[contexts.here]\nserver = '{url}'\ntoken_file = '{site.directory / 'token'}'\n")
+    environment = {"XDG_CONFIG_HOME": str(tmp_path), "XDS_ADDR": "", "XDS_CONTEXT": "here"}
+    ran = xds("destination", "get", "nosuch:80", environment=environment)
+    assert "token:root may not be node 'linkerd@127.0.0.1'" in ran.err, "else it would be UNAUTHENTICATED"
+
+
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [

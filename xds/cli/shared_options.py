@@ -46,12 +46,23 @@ class Shared:
 
     def connect(self) -> Client:
         """A client of the server named by the options, the environment or a context. Raises ``CommandError``."""
+        server, files = self.access()
+        return Client(server, *files)
+
+    @property
+    def files(self) -> tuple[Path | None, ...]:
+        """The files of credentials that the options name: a token, authorities, a certificate and its key."""
+        return self.token_file, self.cacert, self.cert, self.key
+
+    def access(self) -> tuple[str, tuple[Path | None, ...]]:
+        """The server, and the files of credentials for it. Raises ``CommandError``."""
         if not self.context and (self.server or os.environ.get(ADDRESS_VARIABLE)):
-            return Client(self.server, self.token_file, self.cacert, self.cert, self.key)
+            return self.server, self.files
         chosen = read_contexts().chosen(self.context)
         if self.server and chosen.server != self.server:
             raise CommandError(Exit.USAGE, f"--server is not the server of context {self.context}: give one of them")
-        files = (self.token_file, self.cacert, self.cert, self.key)
         defaults = (chosen.token_file, chosen.cacert, chosen.cert, chosen.key)
-        paths = (file or (Path(default) if default else None) for file, default in zip(files, defaults, strict=True))
-        return Client(chosen.server, *paths)
+        paths = (
+            file or (Path(default) if default else None) for file, default in zip(self.files, defaults, strict=True)
+        )
+        return chosen.server, tuple(paths)

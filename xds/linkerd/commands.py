@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ from xds.calls.server import config
 from xds.cli.additions import ADDITIONS, ExplanationPart
 from xds.cli.app import Command, command_family, shared
 from xds.cli.arguments import parse_address
+from xds.cli.client import Client
 from xds.cli.output import Format, write_document
 from xds.cli.shared_options import Shared
 from xds.cli.table import Style, rendered
@@ -97,12 +97,11 @@ def _target(options: Shared, address: str) -> Any:
 
     if address:
         parse_address(address)
-    else:
-        client = options.connect()
-        port = client.run(config())["server"]["grpc"]["port"]
-        address = f"{client.host}:{port}"
-    files: tuple[Path | None, ...] = (options.token_file, options.cacert, options.cert, options.key)
-    return GrpcTarget(address, *files)
+        return GrpcTarget(address, *options.files)
+    server, files = options.access()
+    client = Client(server, *files)
+    port = client.run(config())["server"]["grpc"]["port"]
+    return GrpcTarget(f"{client.host}:{port}", *files)
 
 
 # Additions to the kernel's commands
