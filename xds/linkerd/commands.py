@@ -16,6 +16,7 @@ from xds.cli.output import Format, write_document
 from xds.cli.shared_options import Shared
 from xds.cli.table import Style, rendered
 from xds.linkerd import calls
+from xds.linkerd.tables import DESTINATIONS, streams_text
 
 destination = command_family("destination", "Request destinations as a Linkerd proxy does.")
 
@@ -107,17 +108,9 @@ def _target(options: Shared, address: str) -> Any:
 # Additions to the kernel's commands
 
 
-def _streams(node: dict[str, Any]) -> str:
-    from xds.linkerd.tables import streams_text
-
-    return streams_text(node["streams"])
-
-
 def _answers(explanation: dict[str, Any], style: Style) -> str:
-    from xds.linkerd.tables import DESTINATIONS
-
     return rendered(explanation["linkerd"], DESTINATIONS, style) if explanation.get("linkerd") else ""
 
 
-ADDITIONS.node_notes.append(_streams)
+ADDITIONS.node_notes.append(streams_text)
 ADDITIONS.explanation_parts.append(ExplanationPart(_answers, "Linkerd proxies are served services without a group"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from xds.cli.table import Column, TableLayout
@@ -36,7 +35,7 @@ DESTINATIONS = TableLayout(
 )
 
 
-def streams_text(streams: Iterable[Json]) -> str:
-    """``2 Linkerd streams``; empty if there are none."""
-    number = sum(stream["variant"] == VARIANT for stream in streams)
+def streams_text(node: Json) -> str:
+    """``2 Linkerd streams``; empty if the node has none."""
+    number = sum(stream["variant"] == VARIANT for stream in node["streams"])
     return f"{number} Linkerd stream{'s' if number > 1 else ''}" if number else ""
