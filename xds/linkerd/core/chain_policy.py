@@ -12,7 +12,6 @@ from xds.consul.quantities import SECOND_NS
 from xds.consul.shared import HeaderModifiers
 from xds.linkerd.core.chain_profile import (
     NameTarget,
-    is_catch_all,
     is_elsewhere,
     reached_routes,
     retry_conditions,
@@ -84,10 +83,8 @@ class _ChainPolicy:
                 self._skipped.append(f"route {number}: {reason}, which a policy cannot express")
                 continue
             yield self._route(route_name(number, http), matches, to, backends)
-        last = reached[-1]
+        last = reached[-1]  # a compiled router ends with a route that matches every request
         to = last.definition.destination or RouteDestination()
-        if not is_catch_all(last):  # cannot be: a compiled router ends with one
-            return
         yield self._route(_DEFAULT, (), to, self._default_backends(self._chain.nodes[last.next_node], to))
 
     def _route(

@@ -78,7 +78,7 @@ class DestinationResolver:
     def state(self, authority: Authority, client: DestinationClient, generation: ProtocolGeneration) -> StateAnswer:
         """The answer of `Destination.Get`. Raises ``RemoteProtocolError`` for a foreign name that no cluster has."""
         if authority.address is not None:
-            return self._address_state(authority, generation)
+            return self._address_state(authority)
         subject, is_settled, services = self._find(authority, client)
         if isinstance(subject, FoundService):
             found, source = self._services.endpoints(subject, authority.port), f"service {subject.service}"
@@ -99,10 +99,8 @@ class DestinationResolver:
         state = self._shared(authority, found.endpoints, endpoint_filter, _labels(authority, generation, label))
         return StateAnswer(state, services, found.skipped, source)
 
-    def _address_state(self, authority: Authority, generation: ProtocolGeneration) -> StateAnswer:
-        """The requested address as the only endpoint, for clients of 2018. Others must not request addresses."""
-        if generation is not ProtocolGeneration.CONDUIT:
-            raise invalid(f"{authority}: endpoints are found by name, not by address")
+    def _address_state(self, authority: Authority) -> StateAnswer:
+        """The requested address as the only endpoint. Only clients of 2018 may request addresses."""
         key = ("echo", authority)
         return self._cache.get(
             key, (), lambda: StateAnswer(DestinationState(True, (DestinationEndpoint(authority.host, authority.port),)))
