@@ -24,12 +24,10 @@ def check_assignment(content: GroupContent | None, name: str) -> None:
         raise ValidationError([Violation("not_an_assignment", detail, f"endpoints/{name}", hint=f"bind {own!r}")])
 
 
-def review_binding(bound: BoundAssignment, is_used: bool, selected: int, catalog: ServiceCatalog) -> list[Violation]:
+def review_binding(
+    bound: BoundAssignment, is_used: bool, selected: int, catalog: ServiceCatalog
+) -> Iterator[Violation]:
     """Warnings. ``is_used``: a cluster of the group has the assignment. ``selected`` is the number of instances."""
-    return list(_warnings(bound, is_used, selected, catalog))
-
-
-def _warnings(bound: BoundAssignment, is_used: bool, selected: int, catalog: ServiceCatalog) -> Iterator[Violation]:
     group, name = bound.key
     binding = bound.binding
     if not is_used:

@@ -112,4 +112,4 @@ def _item(deps: Dependencies, bound: BoundAssignment) -> BindingState:
 
 
 def _warnings(deps: Dependencies, bound: BoundAssignment, selected: int) -> list[Violation]:
-    return review_binding(bound, deps.by_hand.is_used(bound.key), selected, served(deps).catalog)
+    return list(review_binding(bound, deps.by_hand.is_used(bound.key), selected, served(deps).catalog))
