@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from typing import Any
 
 import grpc
@@ -73,8 +74,7 @@ def test_the_profile_of_a_virtual_host_that_goes_becomes_the_default_one(
 
 def test_an_open_stream_waits_for_an_unknown_service_like_a_new_one() -> None:
     """A cluster may be pushed before its endpoints: a proxy drops what it has when it is told that there are none."""
-    site = LinkerdSite(DestinationSettings(settle_s=1.0))
-    try:
+    with closing(LinkerdSite(DestinationSettings(settle_s=1.0))) as site:
         site.push(cluster("web", 81))
         stream = site.client().get("web")
         assert set(added(stream.next())) == {"127.0.0.1:81"}
@@ -91,8 +91,6 @@ def test_an_open_stream_waits_for_an_unknown_service_like_a_new_one() -> None:
         assert time.monotonic() - began_at > 0.5
         site.push([eds_cluster("web"), OTHER])
         assert stream.is_quiet(1.5)
-    finally:
-        site.close()
 
 
 # Virtual addresses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import grpc
 import pytest
@@ -14,7 +15,6 @@ from tests.support.linkerd_client import (
     ProxyOf2018,
     ProxyOfToday,
     added,
-    fold,
     no_endpoints,
     refuses,
     removed,
@@ -185,26 +185,20 @@ def test_case_16_a_later_subscriber_gets_all_and_both_get_later_changes(site: Li
 
 
 def test_case_17_no_answer_is_sent_before_the_sources_were_read(generation: str) -> None:
-    site = LinkerdSite(DestinationSettings(settle_s=0.1), is_read=False)
-    try:
+    with closing(LinkerdSite(DestinationSettings(settle_s=0.1), is_read=False)) as site:
         client = site.client()
         stream = client.get(HOST) if generation == "today" else client.get_2018(HOST)
         assert stream.is_quiet()
         site.put("web", A)
         assert set(added(stream.next())) == {A_AT}
-    finally:
-        site.close()
 
 
 def test_case_17_an_unknown_service_is_answered_once_the_sources_were_read() -> None:
-    site = LinkerdSite(DestinationSettings(settle_s=0.1), is_read=False)
-    try:
+    with closing(LinkerdSite(DestinationSettings(settle_s=0.1), is_read=False)) as site:
         stream = site.client().get(HOST)
         assert stream.is_quiet()
         site.edit(site.sink.alive)
         assert not no_endpoints(stream.next())
-    finally:
-        site.close()
 
 
 def test_case_17_a_cluster_waits_for_its_assignment(site: LinkerdSite, client: LinkerdClient) -> None:
@@ -344,11 +338,6 @@ def test_case_28_no_token_is_an_error(site: LinkerdSite, client: LinkerdClient, 
     assert set(added(client.get(HOST, token).next())) == {A_AT}
 
 
-def test_case_29_nothing_but_the_path_is_needed_in_2018(site: LinkerdSite, client: LinkerdClient) -> None:
-    site.put("web", A)
-    assert set(added(client.get_2018(HOST).next())) == {A_AT}
-
-
 # Names
 
 
@@ -390,38 +379,24 @@ def test_case_31_a_meshed_endpoint_has_an_identity_and_takes_http2(client: Linke
     assert not found.HasField("http2")
 
 
-def test_case_31_http2_is_as_configured() -> None:
-    site = LinkerdSite(DestinationSettings(keep_alive_s=10, keep_alive_timeout_s=3, trust_domain="corp.example"))
-    try:
+def test_case_31_identities_and_http2_of_meshed_endpoints_are_as_configured() -> None:
+    windows = {"connection_window_bytes": 1 << 20, "stream_window_bytes": 1 << 16, "adaptive_windows": True}
+    internals = {"reset_streams": 20, "frame_bytes": 16_384, "send_buffer_bytes": 1 << 18}
+    alive = {"keep_alive_s": 10, "keep_alive_timeout_s": 3, "keep_alive_while_idle": True}
+    settings = {**windows, **internals, **alive, "trust_domain": "corp.example"}
+    with closing(LinkerdSite(DestinationSettings.model_validate(settings))) as site:
         meta = {"linkerd-meshed": "true", "linkerd-serviceaccount": "s", "linkerd-namespace": "n"}
         site.put("web", instance("10.0.0.1", meta=meta), B)
         found = added(site.client().get(HOST).next())
         assert found[A_AT].tls_identity.dns_like_identity.name.endswith(".linkerd.corp.example")
-        assert found[A_AT].http2.keep_alive.interval.seconds == 10
-        assert found[A_AT].http2.keep_alive.timeout.seconds == 3
-        assert not found[B_AT].HasField("http2")
-    finally:
-        site.close()
-
-
-def test_the_http2_settings_of_meshed_endpoints_are_as_configured() -> None:
-    windows = {"connection_window_bytes": 1 << 20, "stream_window_bytes": 1 << 16, "adaptive_windows": True}
-    internals = {"reset_streams": 20, "frame_bytes": 16_384, "send_buffer_bytes": 1 << 18}
-    alive = {"keep_alive_s": 10, "keep_alive_timeout_s": 3, "keep_alive_while_idle": True}
-    site = LinkerdSite(DestinationSettings.model_validate({**windows, **internals, **alive}))
-    try:
-        meta = {"linkerd-meshed": "true", "linkerd-serviceaccount": "s", "linkerd-namespace": "n"}
-        site.put("web", instance("10.0.0.1", meta=meta), B)
-        found = added(site.client().get(HOST).next())
-        flow, inner = found[A_AT].http2.flow_control, found[A_AT].http2.internals
+        flow, inner, kept = found[A_AT].http2.flow_control, found[A_AT].http2.internals, found[A_AT].http2.keep_alive
         assert (flow.initial_connection_window_size, flow.initial_stream_window_size) == (1 << 20, 1 << 16)
-        assert flow.adaptive_flow_control and found[A_AT].http2.keep_alive.while_idle
+        assert (kept.interval.seconds, kept.timeout.seconds) == (10, 3)
+        assert flow.adaptive_flow_control and kept.while_idle
         assert (inner.max_concurrent_reset_streams, inner.max_frame_size, inner.max_send_buf_size) == (
             20, 16_384, 1 << 18,
         )  # fmt: skip
         assert not found[B_AT].HasField("http2")
-    finally:
-        site.close()
 
 
 @pytest.mark.parametrize("wrong", [{"frame_bytes": 100}, {"frame_bytes": 1 << 24}, {"stream_window_bytes": 1 << 31}])
@@ -475,8 +450,7 @@ def test_case_35_a_gateway_overrides_the_authority(site: LinkerdSite, client: Li
 def test_case_37_one_address_of_two_families_is_sent(has_ipv6: bool) -> None:
     from tests.support.resources import eds_cluster
 
-    site = LinkerdSite(DestinationSettings(ipv6=has_ipv6))
-    try:
+    with closing(LinkerdSite(DestinationSettings(ipv6=has_ipv6))) as site:
         v6 = {"address": {"socket_address": {"address": "2001:db8::2", "port_value": 80}}}
         v4 = {"socket_address": {"address": "10.0.0.2", "port_value": 80}}
         endpoints = [
@@ -492,8 +466,6 @@ def test_case_37_one_address_of_two_families_is_sent(has_ipv6: bool) -> None:
         assert set(added(client.get("dual").next())) == expected
         expected = {"[2001:db8::1]:8080", A_AT} if has_ipv6 else {A_AT}
         assert set(added(client.get("web").next())) == expected
-    finally:
-        site.close()
 
 
 def test_case_38_what_one_namespace_declares_has_no_effect_in_another(site: LinkerdSite, client: LinkerdClient) -> None:
@@ -634,17 +606,3 @@ def test_inexpressible_settings_of_clusters_and_resolvers_are_reported(site: Lin
 def test_a_service_that_only_a_config_entry_names_exists(site: LinkerdSite, get: Get) -> None:
     site.write({"Kind": "service-resolver", "Name": "web", "ConnectTimeout": "3s"})
     assert no_endpoints(get(HOST).next())
-
-
-def test_both_proxies_fold_a_conversation_with_reconnects_to_the_same(site: LinkerdSite, client: LinkerdClient) -> None:
-    today, of_2018 = ProxyOfToday(), ProxyOf2018()
-    site.put("web", A, B)
-    fold(today, [client.get(HOST).next()])
-    fold(of_2018, [client.get_2018(HOST).next()])
-    site.put("web", C)
-    today.reconnect()
-    of_2018.reconnect()
-    fold(today, [client.get(HOST).next()])
-    fold(of_2018, [client.get_2018(HOST).next()])
-    assert set(today.endpoints) == of_2018.endpoints == {C_AT}
-    assert not today.violations

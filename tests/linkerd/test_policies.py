@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from tests.support.linkerd_client import LinkerdClient
+from tests.support.linkerd_policy import backends_of
 from tests.support.linkerd_site import HOST, LinkerdSite, instance
 from xds.linkerd.settings import DestinationSettings
 
@@ -34,13 +36,6 @@ def routes(client: LinkerdClient) -> list[Any]:
     assert detect.http1.routes == detect.http2.routes
     assert all(len(route.rules) == 1 for route in detect.http1.routes)
     return list(detect.http1.routes)
-
-
-def destinations(route: Any) -> dict[str, int]:
-    backends = route.rules[0].backends
-    if backends.WhichOneof("kind") == "first_available":
-        return {one.backend.balancer.discovery.dst.path: 1 for one in backends.first_available.backends}
-    return {one.backend.backend.balancer.discovery.dst.path: one.weight for one in backends.random_available.backends}
 
 
 def skipped(site: LinkerdSite) -> str:
@@ -72,8 +67,8 @@ def test_routes_match_headers_parameters_and_methods_and_have_destinations(site:
         splitter,
     )
     conditional, exact, regex, default = routes(site.client())
-    assert [destinations(one) for one in (conditional, exact, regex)] == [{API: 1}, {NEW: 1}, {API: 1}]
-    assert destinations(default) == {OWN: 7500, NEW: 2500}
+    assert [backends_of(one) for one in (conditional, exact, regex)] == [{API: 1}, {NEW: 1}, {API: 1}]
+    assert backends_of(default) == {OWN: 7500, NEW: 2500}
     put, post = conditional.rules[0].matches
     assert [one.method.Registered.Name(one.method.registered) for one in (put, post)] == ["PUT", "POST"]
     assert put.path.regex == "^(?:/admin.*)$"
@@ -146,7 +141,7 @@ def test_a_route_whose_match_cannot_be_said_is_left_out_and_reported(
 ) -> None:
     site.write(HTTP, router({"Match": {"HTTP": http}, "Destination": to}))
     (default,) = routes(site.client())
-    assert destinations(default) == {OWN: 1}
+    assert backends_of(default) == {OWN: 1}
     assert word in skipped(site)
 
 
@@ -161,7 +156,7 @@ def test_other_inexpressible_parts_of_a_route_are_reported(site: LinkerdSite) ->
     }
     site.write(HTTP, router({"Match": {"HTTP": {"PathPrefix": "/a"}}, "Destination": to}))
     route, _ = routes(site.client())
-    assert destinations(route) == {API: 1}
+    assert backends_of(route) == {API: 1}
     assert not route.rules[0].HasField("retry") and not route.rules[0].filters
     told = skipped(site)
     for word in ("PrefixRewrite", "reset, connect-failure", "x-from"):
@@ -170,8 +165,7 @@ def test_other_inexpressible_parts_of_a_route_are_reported(site: LinkerdSite) ->
 
 def test_profiles_leave_routing_to_policies_where_set() -> None:
     """A proxy goes by the profile if that has any routes or overrides."""
-    site = LinkerdSite(DestinationSettings(routing="policies"))
-    try:
+    with closing(LinkerdSite(DestinationSettings(routing="policies"))) as site:
         site.put("web", instance("10.0.0.1", virtual_addresses=("10.96.0.10",)))
         leg = {"Weight": 50, "Service": "web"}, {"Weight": 50, "Service": "new"}
         timed = {"Match": {"HTTP": {"PathPrefix": "/a"}}, "Destination": {"RequestTimeout": "1s"}}
@@ -181,12 +175,10 @@ def test_profiles_leave_routing_to_policies_where_set() -> None:
         assert not profile.routes and not profile.dst_overrides
         timed_route, default = routes(site.client())
         assert timed_route.rules[0].timeouts.request.seconds == 1
-        assert destinations(default) == {OWN: 5000, NEW: 5000}
-    finally:
-        site.close()
+        assert backends_of(default) == {OWN: 5000, NEW: 5000}
 
 
 def test_the_policy_of_a_name_that_leads_nowhere_is_one_that_a_proxy_takes(site: LinkerdSite) -> None:
     """In ingress mode a proxy asks for policies by name."""
     (route,) = site.client().watch(authority="nobody:81").next().protocol.detect.http1.routes
-    assert destinations(route) == {"nobody:81": 1}
+    assert backends_of(route) == {"nobody:81": 1}

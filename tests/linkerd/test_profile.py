@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ from tests.support.linkerd_client import (
     traffic,
     without_policy,
 )
+from tests.support.linkerd_policy import backends_of
 from tests.support.linkerd_site import HOST, LinkerdSite, instance
 from xds.linkerd.proto import destination_pb2 as pb
 from xds.linkerd.proto import inbound_pb2, outbound_pb2
@@ -54,13 +56,10 @@ def test_case_45_a_service_without_configuration_has_a_default_profile(
 
 
 def test_the_retry_budget_is_as_configured() -> None:
-    site = LinkerdSite(DestinationSettings(retry_ratio=0.5, retry_min_per_s=3, retry_ttl_s=20))
-    try:
+    with closing(LinkerdSite(DestinationSettings(retry_ratio=0.5, retry_min_per_s=3, retry_ttl_s=20))) as site:
         site.put("web", instance("10.0.0.1"))
         budget = site.client().profile(f"{HOST}:80").next().retry_budget
         assert (budget.retry_ratio, budget.min_retries_per_second, budget.ttl.seconds) == (0.5, 3, 20)
-    finally:
-        site.close()
 
 
 @pytest.mark.parametrize("virtual", ["10.96.0.10", "fd00::10"])
@@ -98,12 +97,9 @@ def test_an_unknown_service_keeps_its_name_so_that_requests_wait_for_it(
 
 
 def test_a_profile_never_waits_for_sources() -> None:
-    site = LinkerdSite(is_read=False)
-    try:
+    with closing(LinkerdSite(is_read=False)) as site:
         assert site.client().profile(HOST).next(3.0).fully_qualified_name == HOST
         assert place_of(site.client().profile("10.9.9.9:80").next(3.0).endpoint.addr) == "10.9.9.9:80"
-    finally:
-        site.close()
 
 
 # Endpoints
@@ -147,8 +143,8 @@ async def _drained(site: LinkerdSite) -> None:
     await site.catalog.tick()
 
 
-@pytest.mark.parametrize("path", ["10.9.9.9:8080", "10.0.0.1:9999", "[fd00::99]:8080"])
-def test_an_unknown_address_is_an_endpoint_so_that_a_proxy_in_ingress_mode_forwards(
+@pytest.mark.parametrize("path", ["10.9.9.9:8080", "10.0.0.1:8080", "10.0.0.1:9999", "[fd00::99]:8080"])
+def test_an_address_of_no_service_is_an_endpoint_so_that_a_proxy_in_ingress_mode_forwards(
     site: LinkerdSite, client: LinkerdClient, path: str
 ) -> None:
     """Without the endpoint, it rejects requests to the address (docs/linkerd.md#profiles)."""
@@ -376,18 +372,9 @@ def test_case_57_equal_profiles_are_sent_once(site: LinkerdSite, client: Linkerd
 def backends(policy: Any) -> dict[str, int]:
     """The authorities of a policy's backends with their weights, the same for all protocols."""
     detect = policy.protocol.detect
-    found = [_shared(route) for kind in (detect.http1, detect.http2, detect.opaque) for route in kind.routes]
+    found = [backends_of(route) for kind in (detect.http1, detect.http2, detect.opaque) for route in kind.routes]
     assert len(found) == 3 and found[0] == found[1] == found[2]
     return found[0]
-
-
-def _shared(route: Any) -> dict[str, int]:
-    (rule,) = route.rules
-    kind = rule.backends.WhichOneof("kind")
-    held = getattr(rule.backends, kind).backends
-    if kind == "first_available":
-        return {one.backend.balancer.discovery.dst.path: 1 for one in held}
-    return {one.backend.backend.balancer.discovery.dst.path: one.weight for one in held}
 
 
 def test_a_virtual_address_is_balanced_over_the_endpoints_of_its_service(
@@ -417,36 +404,24 @@ def test_an_opaque_port_has_an_opaque_policy(site: LinkerdSite, client: LinkerdC
     site.put("db", instance("10.0.0.1", 3306, virtual_addresses=("10.96.0.11",)))
     policy = client.watch("10.96.0.11", 3306).next()
     assert policy.protocol.WhichOneof("kind") == "opaque"
-    assert _shared(policy.protocol.opaque.routes[0]) == {"db.default.svc.cluster.local:3306": 1}
-
-
-@pytest.mark.parametrize("address", ["10.9.9.9", "10.0.0.1", "fd00::99"])
-def test_an_unknown_address_is_forwarded_by_the_proxy(site: LinkerdSite, client: LinkerdClient, address: str) -> None:
-    site.put("web", instance("10.0.0.1"))
-    refuses(client.watch(address, 8080), grpc.StatusCode.NOT_FOUND)
+    assert backends_of(policy.protocol.opaque.routes[0]) == {"db.default.svc.cluster.local:3306": 1}
 
 
 def test_an_unknown_address_is_not_answered_before_the_sources_were_read() -> None:
     """NOT_FOUND is final to a proxy, which would send to the virtual address itself from then on."""
-    site = LinkerdSite(is_read=False)
-    try:
+    with closing(LinkerdSite(is_read=False)) as site:
         stream, other = site.client().watch("10.96.0.10", 80), site.client().watch("10.96.0.11", 80)
         assert stream.is_quiet() and other.is_quiet()
         site.put("web", instance("10.0.0.1", virtual_addresses=("10.96.0.10",)))
         assert backends(stream.next()) == {f"{HOST}:80": 1}
         refuses(other, grpc.StatusCode.NOT_FOUND)
-    finally:
-        site.close()
 
 
 def test_sources_that_are_never_read_do_not_hold_up_connections_for_ever() -> None:
-    site = LinkerdSite(DestinationSettings(start_s=0.5), is_read=False)
-    try:
+    with closing(LinkerdSite(DestinationSettings(start_s=0.5), is_read=False)) as site:
         stream = site.client().watch("10.9.9.9", 80)
         assert stream.is_quiet(0.2)
         refuses(stream, grpc.StatusCode.NOT_FOUND)
-    finally:
-        site.close()
 
 
 def test_a_proxy_with_a_policy_keeps_it_while_the_address_has_no_service(
@@ -478,8 +453,7 @@ def test_a_policy_without_a_target_is_refused(client: LinkerdClient) -> None:
     [("all-unauthenticated", "unauthenticated"), ("all-authenticated", "meshTLS"), ("deny", None)],
 )
 def test_a_proxy_gets_its_inbound_policy(policy: Any, permits: str | None) -> None:
-    site = LinkerdSite(DestinationSettings(inbound_policy=policy))
-    try:
+    with closing(LinkerdSite(DestinationSettings(inbound_policy=policy))) as site:
         client = site.client()
         stream = client.watch_port(8080)
         server = stream.next()
@@ -494,5 +468,3 @@ def test_a_proxy_gets_its_inbound_policy(policy: Any, permits: str | None) -> No
         request = inbound_pb2.PortSpec(workload="ns:pod", port=3306)
         assert client.unary(INBOUND + "GetPort", request, inbound_pb2.Server).protocol.WhichOneof("kind") == "opaque"
         refuses(client.watch_port(0), grpc.StatusCode.INVALID_ARGUMENT)
-    finally:
-        site.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from hashlib import sha256
 from typing import Any
 
@@ -220,11 +221,8 @@ def test_case_61_an_update_restarts_the_interval_and_nothing_comes_before_the_fi
     at = time.monotonic()
     stream.raw()
     assert time.monotonic() - at > 0.2
-    unread = LinkerdSite(DestinationSettings(periodic_update_s=0.1), is_read=False)
-    try:
+    with closing(LinkerdSite(DestinationSettings(periodic_update_s=0.1), is_read=False)) as unread:
         assert unread.client().get_2018("web").is_quiet()
-    finally:
-        unread.close()
 
 
 def test_case_61_today_nothing_is_repeated_unless_it_is_set(quick: LinkerdSite) -> None:
@@ -232,14 +230,11 @@ def test_case_61_today_nothing_is_repeated_unless_it_is_set(quick: LinkerdSite) 
     stream = quick.client().get("web")
     added(stream.next())
     assert stream.is_quiet(0.8)
-    chatty = LinkerdSite(DestinationSettings(periodic_update_today_s=0.1))
-    try:
+    with closing(LinkerdSite(DestinationSettings(periodic_update_today_s=0.1))) as chatty:
         chatty.put("web", A)
         stream = chatty.client().get("web")
         added(stream.next())
         assert stream.raw() == stream.raw() == b"\x0a\x00"
-    finally:
-        chatty.close()
 
 
 def test_other_calls_of_a_proxy_of_2018_are_not_implemented(client: LinkerdClient) -> None:
@@ -266,8 +261,7 @@ def test_unknown_fields_of_a_request_are_ignored(site: LinkerdSite, client: Link
 
 
 def test_case_64_many_streams_on_one_connection_and_the_end_of_all() -> None:
-    site = LinkerdSite(options=ServerOptions(drain_s=0.1))
-    try:
+    with closing(LinkerdSite(options=ServerOptions(drain_s=0.1))) as site:
         site.put("web", A)
         ask = site.client().channel.unary_stream("/io.linkerd.proxy.destination.Destination/Get")
         body = destination_pb2.GetDestination(path=HOST).SerializeToString()
@@ -277,8 +271,6 @@ def test_case_64_many_streams_on_one_connection_and_the_end_of_all() -> None:
         site.drain()
         assert {call.code() for call in calls} == {grpc.StatusCode.UNAVAILABLE}
         assert len(site.destinations) == 0 and site.catalog.wanted == frozenset()
-    finally:
-        site.close()
 
 
 def test_after_a_restart_both_proxies_have_the_newest_state(site: LinkerdSite) -> None:
@@ -337,8 +329,7 @@ def test_a_stream_is_shown_with_its_node(site: LinkerdSite, client: LinkerdClien
 def test_nodes_are_authorised_as_others_are() -> None:
     rule = NodeRule(PrincipalPattern("token:shop"), id=ClaimPattern("*.shop"))
     access = Access()
-    site = LinkerdSite(options=ServerOptions(access=access))
-    try:
+    with closing(LinkerdSite(options=ServerOptions(access=access))) as site:
         site.put("web", A)
         client = site.client()
         stream = client.get(HOST, '{"ns":"shop","pod":"web-1"}')
@@ -349,17 +340,12 @@ def test_nodes_are_authorised_as_others_are() -> None:
         refuses(client.get(HOST, '{"ns":"shop","pod":"web-1"}'), grpc.StatusCode.PERMISSION_DENIED)
         refuses(client.profile(HOST), grpc.StatusCode.PERMISSION_DENIED)
         refuses(client.watch_port(80), grpc.StatusCode.PERMISSION_DENIED)
-    finally:
-        site.close()
 
 
 def test_a_client_without_a_credential_is_refused() -> None:
     grant = Grant("proxy", frozenset({XDS}))
-    site = LinkerdSite(options=ServerOptions(tokens=Tokens([(sha256(b"secret").hexdigest(), grant)])))
-    try:
+    with closing(LinkerdSite(options=ServerOptions(tokens=Tokens([(sha256(b"secret").hexdigest(), grant)])))) as site:
         refuses(site.client().get(HOST), grpc.StatusCode.UNAUTHENTICATED)
-    finally:
-        site.close()
 
 
 def test_reflection_and_health_know_the_services(client: LinkerdClient) -> None:

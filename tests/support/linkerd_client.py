@@ -7,7 +7,6 @@ conduit's proxy of April 2018 (``control/discovery.rs``).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from queue import Empty, SimpleQueue
@@ -261,12 +260,6 @@ class ProxyOf2018:
                 self.exists = True
             case "no_endpoints":
                 self.endpoints, self.exists = set(), update.no_endpoints.exists
-
-
-def fold(proxy: ProxyOfToday | ProxyOf2018, updates: Iterable[Any]) -> None:
-    """Fold several messages."""
-    for update in updates:
-        proxy.take(update)
 
 
 def refuses(stream: LinkerdStream, code: grpc.StatusCode) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +66,7 @@ def _holds(one: Any, held: dict[str, str]) -> bool:
     return Pattern(one.regex).search(held[one.name])
 
 
-def backends_of(route: outbound_pb2.HttpRoute) -> Mapping[str, int]:
+def backends_of(route: outbound_pb2.HttpRoute) -> dict[str, int]:
     """The authorities that a proxy asks for, with their weights."""
     (rule,) = route.rules
     if rule.backends.WhichOneof("kind") == "first_available":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -165,8 +165,3 @@ class LinkerdSite:
     def wait(self, condition: Callable[[], Any], what: str) -> None:
         """Wait until a condition holds."""
         wait_until(condition, what)
-
-
-def addresses(instances: Iterable[Instance]) -> set[str]:
-    """The addresses of instances."""
-    return {f"{one.address}:{one.port}" for one in instances}

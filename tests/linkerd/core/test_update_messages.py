@@ -17,12 +17,10 @@ from xds.linkerd.core.endpoint import (
     parse_address,
 )
 from xds.linkerd.core.update_messages import (
-    MESSAGE_BYTES,
     Add,
     NoEndpoints,
     Remove,
     SharedMessages,
-    encode_updates,
     encoded_endpoint,
     heartbeat,
     updates,
@@ -99,27 +97,6 @@ def _many(number: int) -> tuple[DestinationEndpoint, ...]:
     return ordered(
         DestinationEndpoint(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", 80, labels=label) for n in range(number)
     )
-
-
-def test_case_20_30000_endpoints_come_in_messages_below_the_limit_of_clients() -> None:
-    state = DestinationState(True, _many(30_000))
-    bodies = encode_updates(updates(None, state), ProtocolGeneration.LINKERD)
-    assert len(bodies) > 1 and max(map(len, bodies)) <= MESSAGE_BYTES + 16
-    assert len(bodies[0]) > MESSAGE_BYTES - 1024, (
-        "the first message replaces what a client has: it is as full as it can be"
-    )
-    found = [today.Update.FromString(body) for body in bodies]
-    assert all(each.WhichOneof("update") == "add" for each in found)
-    assert sum(len(each.add.addrs) for each in found) == 30_000
-
-
-def test_a_change_of_one_among_10000_is_one_small_message() -> None:
-    before = _many(10_000)
-    after = (*before[:5_000], DestinationEndpoint(before[5_000].address, 80, weight=5), *before[5_001:])
-    (body,) = encode_updates(
-        updates(DestinationState(True, before), DestinationState(True, after)), ProtocolGeneration.LINKERD
-    )
-    assert len(body) < 100
 
 
 def test_messages_that_are_kept_for_other_streams_are_bounded() -> None:
