@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.live.test_by_hand import ALICE, KEY, NOW, G, push, setting
-from tests.services.test_bindings import BY, bind, instances, served, sink
+from tests.services.test_bindings import BY, bind, instances, restarted, served, sink
 from tests.support.plane import Plane
 from tests.support.resources import eds_cluster
 from xds.codec.resources import decode_resource
@@ -34,6 +34,15 @@ async def serving(plane: Plane) -> AsyncIterator[Plane]:
     """A plane whose proxies are served, and where what goes drains for 15 s."""
     plane.bindings.followed.start()
     yield plane
+
+
+async def unbound(plane: Plane, *ports: int) -> None:
+    """A binding took the place of the pushed port 1, which has drained, and ends: its own endpoints drain."""
+    await push(plane, 1)
+    sink(plane).put("web", instances(*ports))
+    await bind(plane)
+    plane.now_s += 15
+    await plane.bindings.delete(KEY, by=BY)
 
 
 def ported(number: int, **ports: int) -> Instance:
@@ -66,19 +75,15 @@ async def test_after_a_restart_only_endpoints_removed_later_drain(serving: Plane
     await bind(serving)
     await serving.bindings.put((G, "web-2"), Binding("api"), by=BY)
     sink(serving).put("web", instances(10))
-    serving.catalog.start()
-    await serving.catalog.close()
-    again = await serving.reloaded()
-    await again.catalog.load()
-    assert served(again) == {10: "HEALTHY"}, "no proxy has had what is pushed since"
-    again.bindings.followed.start()
-    await push(again, 2)
-    assert served(again) == {10: "HEALTHY"}
-    await again.by_hand.edit((G, "other"), setting(5, name="other"), NOW)
-    sink(again).put("api", instances(20))
-    await again.catalog.tick()
-    assert served(again, "web-2") == {20: "HEALTHY"}
-    await again.publisher.close()
+    async with restarted(serving) as again:
+        assert served(again) == {10: "HEALTHY"}, "no proxy has had what is pushed since"
+        again.bindings.followed.start()
+        await push(again, 2)
+        assert served(again) == {10: "HEALTHY"}
+        await again.by_hand.edit((G, "other"), setting(5, name="other"), NOW)
+        sink(again).put("api", instances(20))
+        await again.catalog.tick()
+        assert served(again, "web-2") == {20: "HEALTHY"}
 
 
 async def test_the_other_port_drains_when_a_binding_changes_its_port(serving: Plane) -> None:
@@ -205,22 +210,14 @@ async def test_an_assignment_that_was_never_pushed_is_gone_once_it_has_drained(s
 
 
 async def test_a_push_amid_draining_is_served_with_draining_endpoints(serving: Plane) -> None:
-    await push(serving, 1)
-    sink(serving).put("web", instances(10, 11))
-    await bind(serving)
-    serving.now_s += 15
-    await serving.bindings.delete(KEY, by=BY)
+    await unbound(serving, 10, 11)
     await push(serving, 2, 10)
     await serving.by_hand.end_drains(serving.now_s)
     assert served(serving) == {2: "UNKNOWN", 10: "UNKNOWN", 11: "DRAINING"}
 
 
 async def test_a_push_without_the_assignment_leaves_draining_endpoints(serving: Plane) -> None:
-    await push(serving, 1)
-    sink(serving).put("web", instances(10))
-    await bind(serving)
-    serving.now_s += 15
-    await serving.bindings.delete(KEY, by=BY)
+    await unbound(serving, 10)
     await serving.publisher.push(G, [decode_resource(eds_cluster("web"))], options=PushOptions(allow_empty=True))
     await serving.by_hand.end_drains(serving.now_s)
     assert served(serving) == {10: "DRAINING"}
@@ -258,11 +255,7 @@ async def test_a_name_that_is_leaving_may_be_bound_or_set_at_once(serving: Plane
 
 
 async def test_endpoints_of_a_deleted_binding_drain_over_a_restart(serving: Plane) -> None:
-    await push(serving, 1)
-    sink(serving).put("web", instances(10))
-    await bind(serving)
-    serving.now_s += 15
-    await serving.bindings.delete(KEY, by=BY)
+    await unbound(serving, 10)
     again = await serving.reloaded()
     assert served(again) == {1: "UNKNOWN", 10: "DRAINING"}
     again.now_s += 15
@@ -280,16 +273,12 @@ async def test_a_binding_whose_end_was_cut_off_is_bound_after_a_restart(serving:
     (left,) = await serving.store.docs(HAND_KIND)
     await bind(serving)
     await serving.store.put_doc(HAND_KIND, left.id, left.body)
-    serving.catalog.start()
-    await serving.catalog.close()
-    again = await serving.reloaded()
-    await again.catalog.load()
-    again.bindings.followed.start()
-    again.now_s += 30
-    await again.by_hand.end_drains(again.now_s)
-    assert served(again) == {10: "HEALTHY"}
-    assert await again.store.docs(HAND_KIND) == []
-    await again.publisher.close()
+    async with restarted(serving) as again:
+        again.bindings.followed.start()
+        again.now_s += 30
+        await again.by_hand.end_drains(again.now_s)
+        assert served(again) == {10: "HEALTHY"}
+        assert await again.store.docs(HAND_KIND) == []
 
 
 async def test_a_restore_loads_bindings_while_it_holds_all_locks(serving: Plane) -> None:
@@ -373,11 +362,7 @@ async def test_an_end_that_cannot_be_stored_changes_nothing(serving: Plane) -> N
 
 
 async def test_a_name_that_cannot_be_bound_continues_to_drain(serving: Plane) -> None:
-    await push(serving, 1)
-    sink(serving).put("web", instances(10))
-    await bind(serving)
-    serving.now_s += 15
-    await serving.bindings.delete(KEY, by=BY)
+    await unbound(serving, 10)
     await serving.store.close()
     with pytest.raises(UnavailableError):
         await bind(serving)
