@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from random import random
 from time import monotonic, time
 
 import structlog
 
 from xds.services.core.source import Sink, Source
+from xds.services.growing_delay import GrowingDelay
 from xds.services.paced_sink import PacedSink
 from xds.services.source_settings import SourceSettings
 
@@ -119,19 +119,18 @@ class _RunningSource:
         )
 
     async def _run(self, sink: PacedSink) -> None:
-        delay_s = self._settings.retry_s
+        delay = GrowingDelay(self._settings.retry_s, self._settings.longest_retry_s)
         while True:
             began = monotonic()
             message = await self._run_once(sink)
             if monotonic() - began >= STEADY_S:
-                delay_s = self._settings.retry_s
+                delay.reset()
             self._restarts_n += 1
             sink.failed(message)
-            waited_s = delay_s * (0.5 + random() / 2)  # noqa: S311
+            waited_s = delay.next_s()
             self._retry_at = time() + waited_s
             await asyncio.sleep(waited_s)
             self._retry_at = None
-            delay_s = min(delay_s * 2, self._settings.longest_retry_s)
 
     async def _run_once(self, sink: PacedSink) -> str:
         """Run the source until it ends. Returns the reason of the end."""

@@ -8,7 +8,6 @@ limit (docs/services.md#consul).
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from xds.codec.regular_file import read_regular
 from xds.model.errors import WARNING, Violation
 from xds.services.core.instance import Instance
 from xds.services.core.source import Sink, SourceError
+from xds.services.growing_delay import GrowingDelay
 from xds.services.source_settings import ConsulSettings
 from xds.services.sources.consul_health import InstanceOptions, read_instances
 
@@ -153,14 +153,13 @@ class ConsulSource:
 
     async def _watch(self, client: httpx.AsyncClient, sink: Sink, service: _Service) -> None:
         """Query one service by blocking queries, until cancelled."""
-        delay_s = _RETRY_FIRST_S
+        delay = GrowingDelay(_RETRY_FIRST_S, _RETRY_LAST_S)
         while True:
             if await self._query_once(client, sink, service, self._settings.wait_s):
-                delay_s = _RETRY_FIRST_S
+                delay.reset()
                 await asyncio.sleep(self._settings.every_s)  # bounds the reads of a service that changes all the time
             else:
-                await asyncio.sleep(delay_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries
-                delay_s = min(delay_s * 2, _RETRY_LAST_S)
+                await asyncio.sleep(delay.next_s())
 
     async def _rotate(self, client: httpx.AsyncClient, sink: Sink, queue: deque[_Service]) -> None:
         """Query the service that has waited longest, without blocking, until cancelled."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from math import inf
 from random import uniform
 from typing import Any
@@ -18,6 +17,7 @@ import structlog
 
 from xds.model.errors import XdsError
 from xds.services.core.source import Sink
+from xds.services.growing_delay import GrowingDelay
 from xds.services.source_settings import KubernetesSettings
 from xds.services.sources.kubernetes_client import ClientLimits, KubernetesClient
 from xds.services.sources.kubernetes_credentials import ClusterCredentials, InCluster, Kubeconfig
@@ -54,7 +54,7 @@ class Follower:
         self._handover = handover
         self._client = client
         self._silence_s = limits.silence_s
-        self._delay = _Delay(settings.retry_s, settings.longest_retry_s)
+        self._delay = GrowingDelay(settings.retry_s, settings.longest_retry_s)
         self._event_rate = _EventRate(settings.events_per_s)
         self._page_size = settings.page_size
         self._lines_n = 0  # lines of the current watch
@@ -184,31 +184,12 @@ class Follower:
         return {**query, "labelSelector": self._settings.labels} if self._settings.labels else query
 
 
-class _Delay:
-    """The delay before the next attempt. It doubles each time, and is random, so that sources do not retry together."""
-
-    def __init__(self, first_s: float, longest_s: float) -> None:
-        self._first_s = first_s
-        self._longest_s = longest_s
-        self._s = first_s
-
-    def reset(self) -> None:
-        """Start again with the first delay, after a success."""
-        self._s = self._first_s
-
-    def next_s(self, at_least_s: float = 0.0) -> float:
-        """The next delay: at least what the server asked for, at most the longest."""
-        delay_s, self._s = self._s * uniform(0.5, 1.0), min(self._s * 2, self._longest_s)  # noqa: S311
-        return max(delay_s, min(at_least_s, self._longest_s))
-
-
 class _EventRate:
     """A limit of events per second: when it is reached, the watch is not read until the second has ended."""
 
-    def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_s: float) -> None:
         self._per_s = per_s
-        self._clock = clock
-        self._began_s = clock()
+        self._began_s = time.monotonic()
         self._events_n = 0
 
     async def wait(self) -> None:
@@ -216,10 +197,10 @@ class _EventRate:
         self._events_n += 1
         if self._events_n < self._per_s:
             return
-        rest_s = self._began_s + 1.0 - self._clock()
+        rest_s = self._began_s + 1.0 - time.monotonic()
         if rest_s > 0:
             await asyncio.sleep(rest_s)
-        self._began_s, self._events_n = self._clock(), 0
+        self._began_s, self._events_n = time.monotonic(), 0
 
 
 class KubernetesSource:
