@@ -6,6 +6,7 @@ from typing import Any
 
 from xds.admin.examples import ApiTexts, example
 from xds.admin.request_bodies import text
+from xds.services.core.instance import TAGS
 
 _EDGE = {"group": "edge"}
 
@@ -25,7 +26,7 @@ SERVICE: Json = {
         "Tags": {
             "type": "array",
             "items": {"type": "string"},
-            "maxItems": 64,
+            "maxItems": TAGS,
             "description": "The tags of the instance",
         },
         "Check": {
