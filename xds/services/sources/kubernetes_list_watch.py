@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from xds.model.errors import Violation
 from xds.services.core.source import SourceError
-from xds.services.sources.json_members import Json, MemberError
+from xds.services.sources.json_members import Json, MemberError, object_of, objects, text
 from xds.services.sources.kubernetes_objects import Collection, ObjectKey, read_key
 
 GONE = 410
@@ -118,28 +118,24 @@ class ListWatch(Generic[T]):
     def receive_page(self, document: object) -> list[Change[T]]:
         """The changes of a complete list; empty until the last page. Raises ``ApiError``."""
         page = self._expect(document, self.collection.list_kind)
-        metadata = page.get("metadata")
-        items = page.get("items") or []
-        if not isinstance(metadata, dict) or not isinstance(items, list):
-            raise ApiError(f"{self}: the answer is not a list of the API: it has no metadata or no items")
+        try:
+            items, self._continue = objects(page, "items"), text(object_of(page, "metadata"), "continue")
+        except MemberError as error:
+            raise ApiError(f"{self}: the answer is not a list of the API: {error}") from error
         for item in items:
             self._add(item)
-        self._continue = str(metadata.get("continue") or "")
         if self._continue:
             return []
-        version = metadata.get("resourceVersion")
-        if not isinstance(version, str) or not version:
+        version = _version_of(page)
+        if not version:
             raise ApiError(f"{self}: the list has no resourceVersion")
         self.version = version
         listed: list[Change[T]] = [*self._pages, Listed(frozenset(self._keys))]
         self.begin_list()
         return listed
 
-    def _add(self, item: object) -> None:
-        if not isinstance(item, dict):
-            raise ApiError(f"{self}: an item of the list is not an object")
-        change = self._read(item)
-        self._pages.append(change)
+    def _add(self, item: Json) -> None:
+        self._pages.append(self._read(item))
         with suppress(MemberError):  # the finding reports the missing name
             self._keys.add(read_key(item))
 
@@ -181,9 +177,7 @@ class ListWatch(Generic[T]):
     def receive_newest(self, document: object) -> None:
         """Compare with the newest resource version, from a list of one object. If it went back, a list is needed."""
         page = self._expect(document, self.collection.list_kind)
-        metadata = page.get("metadata")
-        newest = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-        if isinstance(newest, str) and _is_before(newest, self.version):
+        if _is_before(_version_of(page), self.version):
             self.forget()
 
     def forget(self) -> None:
@@ -191,9 +185,8 @@ class ListWatch(Generic[T]):
         self.version = ""
 
     def _advance(self, document: Mapping[str, Any]) -> None:
-        metadata = document.get("metadata")
-        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-        if not isinstance(version, str) or not version:
+        version = _version_of(document)
+        if not version:
             raise ApiError(f"{self}: an event without resourceVersion")
         if _is_before(version, self.version):
             previous, self.version = self.version, ""
@@ -232,18 +225,18 @@ class ListWatch(Generic[T]):
         return document
 
 
-def status_error(what: str, status: Json, http_status: int = 0) -> ApiError:
+def status_error(what: str, status: Json) -> ApiError:
     """The error of a Status object."""
     code = status.get("code")
-    number = code if isinstance(code, int) else http_status
+    number = code if isinstance(code, int) else 0
     details = status.get("details")
     details = details if isinstance(details, dict) else {}
     seconds = details.get("retryAfterSeconds")
     retry_after_s = float(seconds) if isinstance(seconds, int) and seconds > 0 else 0.0
     causes = details.get("causes")
     reasons = {each.get("reason") for each in causes if isinstance(each, dict)} if isinstance(causes, list) else set()
-    text = f"{number} {status.get('reason') or ''}: {status.get('message') or ''}"[:_MESSAGE_CHARACTERS]
-    return ApiError(f"{what}: {text}", number, retry_after_s, is_stale=TOO_LARGE_VERSION in reasons)
+    told = f"{number} {status.get('reason') or ''}: {status.get('message') or ''}"[:_MESSAGE_CHARACTERS]
+    return ApiError(f"{what}: {told}", number, retry_after_s, is_stale=TOO_LARGE_VERSION in reasons)
 
 
 def read_lines(buffer: bytearray, data: bytes, limit: int) -> Iterator[bytes]:
@@ -268,6 +261,13 @@ def _parse(line: bytes, what: str) -> Mapping[str, Any]:
     if not isinstance(event, dict):
         raise ApiError(f"{what}: an event is not a JSON object: {_short(line)}")
     return event
+
+
+def _version_of(document: Json) -> str:
+    """The resource version of an object or a list; empty if it has none."""
+    metadata = document.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) else ""
 
 
 def _is_before(one: str, other: str) -> bool:
