@@ -35,6 +35,7 @@ _THREAD_BYTES = 64 << 10  # longer answers are parsed in a thread
 _ERROR_CHARACTERS = 200
 _LATE_S = 10.0
 _ANSWER_BYTES = 64 << 20
+_TOKEN_BYTES = 64 << 10
 
 
 @dataclass(slots=True)
@@ -77,7 +78,6 @@ class ConsulSource:
         self._late_s = late_s
         self._answer_bytes = answer_bytes
         self._tls = settings.tls_context()
-        self._token = _Token(settings)
         self._rate = _RateLimit(settings.queries_per_s)
         self._watched_n = 0
         self._failing: dict[str, str] = {}  # by service; "" is the agent itself
@@ -223,7 +223,7 @@ class ConsulSource:
         self, client: httpx.AsyncClient, path: str, params: Mapping[str, str], timeout: httpx.Timeout
     ) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and body. The body is bounded by ``answer_bytes``."""
-        headers = {"X-Consul-Token": token} if (token := self._token.read()) else {}
+        headers = {"X-Consul-Token": token} if (token := _read_token(self._settings)) else {}
         async with client.stream("GET", path, params=params, headers=headers, timeout=timeout) as response:
             body = bytearray()
             async for chunk in response.aiter_bytes():
@@ -272,30 +272,18 @@ class ConsulSource:
             sink.rejected(findings)
 
 
-_TOKEN_BYTES = 64 << 10
-
-
-class _Token:
-    """The token. Its file is read again when it changes. Raises ``SourceError`` when the file cannot be read."""
-
-    def __init__(self, settings: ConsulSettings) -> None:
-        self._path = settings.token_path
-        self._token = settings.token.get_secret_value() if settings.token is not None else ""
-        self._stamp: tuple[int, int] | None = None
-
-    def read(self) -> str:
-        if self._path is not None:
-            try:
-                status = self._path.stat()
-                if self._stamp != (status.st_mtime_ns, status.st_ino):
-                    self._token = read_regular(self._path, _TOKEN_BYTES).data.decode().strip()
-                    self._stamp = (status.st_mtime_ns, status.st_ino)
-                if not (self._token.isascii() and self._token.isprintable()):
-                    raise SourceError(f"the token file {self._path}: no token")
-            except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "no token"
-                raise SourceError(f"the token file {self._path}: {reason}") from None
-        return self._token
+def _read_token(settings: ConsulSettings) -> str:
+    """The present token; empty if there is none. Raises ``SourceError`` when its file cannot be read."""
+    path = settings.token_path
+    if path is None:
+        return settings.token.get_secret_value() if settings.token is not None else ""
+    try:
+        token = read_regular(path, _TOKEN_BYTES).data.decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"the token file {path}: {getattr(error, 'strerror', None) or 'no token'}") from None
+    if not token.isprintable():
+        raise SourceError(f"the token file {path}: no token")
+    return token
 
 
 class _RateLimit:
