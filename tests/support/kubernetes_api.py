@@ -125,6 +125,13 @@ class FakeKubernetes:
 
     # Life
 
+    async def __aenter__(self) -> FakeKubernetes:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.kill()
+
     async def start(self) -> None:
         """Listen; on the same port as before."""
         self._server = await asyncio.start_server(self._serve, LOOPBACK, self.port, ssl=self._tls)

@@ -353,12 +353,9 @@ async def test_the_next_server_is_asked_when_one_fails(server: DnsServer) -> Non
     dead.is_silent = True
     sink = RecordingSink()
     client = DnsClient([("127.0.0.1", dead.port), ("127.0.0.1", server.port)], 0.2)
-    task = asyncio.create_task(DnsSource("dns", {"web": address()}, client, PACE).run(sink))
-    try:
+    async with running_source(DnsSource("dns", {"web": address()}, client, PACE), sink):
         await sink.wait_until(places(sink, "web", "10.0.0.1:80"))
-    finally:
-        task.cancel()
-        await dead.stop()
+    await dead.stop()
     assert not sink.failures
 
 
@@ -385,11 +382,8 @@ async def test_questions_are_asked_a_few_at_a_time(server: DnsServer) -> None:
     for n in range(200):
         server.put(f"s{n}.example.org", "A", f"10.0.0.{n + 1}", ttl_s=60)
     sink = RecordingSink()
-    task = asyncio.create_task(DnsSource("dns", services, Counted([("127.0.0.1", server.port)]), PACE, 7).run(sink))
-    try:
+    async with running_source(DnsSource("dns", services, Counted([("127.0.0.1", server.port)]), PACE, 7), sink):
         await sink.wait_until(lambda: len(sink.services) == 200)
-    finally:
-        task.cancel()
     assert peak == 7
     assert sum(server.asked.values()) == 200
 

@@ -260,8 +260,7 @@ async def test_an_instance_that_moves_from_file_to_file_is_never_gone(tmp_path: 
     old.write_text(targets(web=["1", "2"]))
     new.write_text(targets(web=["3"]))
     sink = Watched()
-    task = asyncio.create_task(FilesSource("files", [tmp_path], rescan_s=RESCAN_S).run(sink))
-    try:
+    async with running_source(FilesSource("files", [tmp_path], rescan_s=RESCAN_S), sink):
         await sink.wait_until(has(sink, "web", "1", "2", "3"))
         new.write_text(targets(web=["2", "3"]))
         old.write_text(targets(web=["1"]))
@@ -271,8 +270,6 @@ async def test_an_instance_that_moves_from_file_to_file_is_never_gone(tmp_path: 
             new.touch()
         new.write_text(targets(web=["2", "3", "4"]))
         await sink.wait_until(has(sink, "web", "1", "2", "3", "4"))
-    finally:
-        task.cancel()
     assert all("10.0.0.2:80" in each for each in sink.sets), sink.sets
 
 

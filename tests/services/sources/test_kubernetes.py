@@ -54,13 +54,9 @@ class Access:
 @pytest.fixture
 async def api() -> AsyncIterator[FakeKubernetes]:
     """A running fake; whoever used it did nothing that no client should do."""
-    started = FakeKubernetes()
-    await started.start()
-    try:
+    async with FakeKubernetes() as started:
         with no_complaints(started):
             yield started
-    finally:
-        await started.kill()
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import ssl
 from collections.abc import AsyncIterator
@@ -15,7 +14,7 @@ import yaml
 
 from tests.support.kubernetes_api import FakeKubernetes, endpoint, endpoint_slice, service
 from tests.support.pki import Certificate, CertificateAuthority
-from tests.support.recording_sink import RecordingSink
+from tests.support.recording_sink import RecordingSink, running_source
 from xds.services.source_settings import KubernetesSettings
 from xds.services.sources.kubernetes import KubernetesSource
 from xds.services.sources.kubernetes_client import ClientLimits, KubernetesClient
@@ -59,12 +58,8 @@ async def secure_api(certificate: Certificate, client_ca: CertificateAuthority |
     if client_ca is not None:
         context.load_verify_locations(client_ca.path)
         context.verify_mode = ssl.CERT_REQUIRED
-    api = FakeKubernetes(tls=context)
-    await api.start()
-    try:
+    async with FakeKubernetes(tls=context) as api:
         yield api
-    finally:
-        await api.kill()
 
 
 async def ask(credentials: ClusterCredentials) -> Any:
@@ -81,12 +76,8 @@ async def following(credentials: ClusterCredentials) -> AsyncIterator[RecordingS
     sink = RecordingSink()
     quick = {"retry_s": 0.05, "longest_retry_s": 0.2, "watch_s": 1.0}
     source = KubernetesSource("k8s", KubernetesSettings(kind="kubernetes").model_copy(update=quick), credentials)
-    task = asyncio.create_task(source.run(sink))
-    try:
+    async with running_source(source, sink):
         yield sink
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
 
 
 # Kubeconfigs
@@ -273,52 +264,35 @@ async def test_the_authority_of_the_server_is_rotated_under_a_running_source(
 
 
 async def test_a_kubeconfig_is_read_again_when_it_changes(tmp_path: Path) -> None:
-    api = FakeKubernetes(tokens={"right"})
-    await api.start()
-    try:
+    async with FakeKubernetes(tokens={"right"}) as api:
         path = config(tmp_path / "k", {"server": api.url}, {"token": "wrong"})
         async with following(Kubeconfig(path)) as sink:
             await sink.wait_until(lambda: any("401" in message for message in sink.failures))
             config(path, {"server": api.url}, {"token": "right"})
             await sink.wait_until(lambda: ("replace", "") in sink.calls)
-    finally:
-        await api.kill()
 
 
 async def test_a_changed_server_in_the_kubeconfig_is_used_though_the_first_still_answers(tmp_path: Path) -> None:
-    first, second = FakeKubernetes(), FakeKubernetes()
-    await first.start()
-    await second.start()
-    first.put(service("web"), endpoint_slice("a", "web", endpoint("10.0.0.1")))
-    second.put(service("web"), endpoint_slice("a", "web", endpoint("10.0.0.2")))
-    try:
+    async with FakeKubernetes() as first, FakeKubernetes() as second:
+        first.put(service("web"), endpoint_slice("a", "web", endpoint("10.0.0.1")))
+        second.put(service("web"), endpoint_slice("a", "web", endpoint("10.0.0.2")))
         path = config(tmp_path / "k", {"server": first.url}, {})
         async with following(Kubeconfig(path)) as sink:
             await sink.wait_until(lambda: sink.places("web.shop") == {"10.0.0.1:8080"})
             config(path, {"server": second.url}, {})
             await sink.wait_until(lambda: sink.places("web.shop") == {"10.0.0.2:8080"})
             assert not sink.failures
-    finally:
-        await first.kill()
-        await second.kill()
 
 
 async def test_a_missing_kubeconfig_is_reported_and_read_again_when_it_is_back(tmp_path: Path) -> None:
-    api = FakeKubernetes()
-    await api.start()
-    try:
-        path = tmp_path / "k"
-        async with following(Kubeconfig(path)) as sink:
-            await sink.wait_until(lambda: any("No such file" in message for message in sink.failures))
-            config(path, {"server": api.url}, {})
-            await sink.wait_until(lambda: ("replace", "") in sink.calls)
-    finally:
-        await api.kill()
+    path = tmp_path / "k"
+    async with FakeKubernetes() as api, following(Kubeconfig(path)) as sink:
+        await sink.wait_until(lambda: any("No such file" in message for message in sink.failures))
+        config(path, {"server": api.url}, {})
+        await sink.wait_until(lambda: ("replace", "") in sink.calls)
 
 
 async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = FakeKubernetes()
-    await api.start()
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
 
@@ -326,7 +300,5 @@ async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.Monk
         def load(self) -> ApiAccess:
             return ApiAccess(api.url)
 
-    try:
+    async with FakeKubernetes() as api:
         assert await ask(Direct())
-    finally:
-        await api.kill()

@@ -45,18 +45,15 @@ async def play_fake() -> list[Json]:
     fake = FakeKubernetes(tokens={ADMIN, STRANGER})
     fake.without_rights = {STRANGER}
     fake.bookmark_s = 0.5
-    await fake.start()
-    try:
 
-        async def do(write: Callable[[], None]) -> None:
-            write()
-            await asyncio.sleep(0.05)
+    async def do(write: Callable[[], None]) -> None:
+        write()
+        await asyncio.sleep(0.05)
 
+    async with fake:
         return await play(
             fake.url, False, fake, do, fake.compact, (ADMIN, STRANGER, NOBODY), watch_s=2, short_watch_s=1
         )
-    finally:
-        await fake.kill()
 
 
 def recorded() -> list[Json]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.process import REPOSITORY
-from tests.support.recording_sink import RecordingSink
+from tests.support.recording_sink import RecordingSink, running_source
 from xds.model.node import Locality
 from xds.services.core.source import SourceError
 from xds.services.source_builders import load_source
@@ -29,8 +28,7 @@ async def test_the_example_follows_its_table(tmp_path: Path) -> None:
     source = load_source("inventory", "inventory:make", {"database": str(database), "every_s": 0.05}, EXAMPLE)
     assert (source.name, source.kind) == ("inventory", "inventory")
     sink = RecordingSink()
-    task = asyncio.create_task(source.run(sink))
-    try:
+    async with running_source(source, sink):
         await sink.wait_until(lambda: bool(sink.failures))
         write(
             database,
@@ -43,8 +41,6 @@ async def test_the_example_follows_its_table(tmp_path: Path) -> None:
         await sink.wait_until(lambda: sink.places("web") == {"10.0.0.2:80"})
         alive_n = sink.alive_n
         await sink.wait_until(lambda: sink.alive_n > alive_n)
-    finally:
-        task.cancel()
 
 
 MODULE = """
