@@ -59,8 +59,7 @@ async def put_registration(
     """Register an instance, or change its registration. It is stored before the answer, and makes no revision.
 
     It needs the scope `register:<service>`. Checks that the instance has already keep their status. Checks that are
-    left
-    out are removed.
+    left out are removed.
     """
     value = await parse_one(body, content_type, "a service", BODY_BYTES)
     one = read_service(value, id)
