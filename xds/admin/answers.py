@@ -17,7 +17,8 @@ from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
@@ -27,9 +28,21 @@ from xds.model.natural_order import natural_key
 JSON_TYPE = "application/json"
 YAML_TYPE = "application/yaml"
 COMPRESSED_BYTES = 8 * 1024
+STALLED_S = 60.0
 PIECES_ON_LOOP = 20
 _LEVEL = 5
 _LISTS = ("items", "resources", "localities", "reporters", "endpoints")
+
+
+class StreamedAnswer(StreamingResponse):
+    """An answer in pieces, which ends if its reader receives nothing for ``STALLED_S``."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            """Send within the time limit."""
+            await asyncio.wait_for(send(message), STALLED_S)
+
+        await super().__call__(scope, receive, send_in_time)
 
 
 def answer_model(

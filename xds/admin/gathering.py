@@ -34,6 +34,7 @@ from xds.admin.problem import RETRY_AFTER_S, RequestError, request_id
 from xds.admin.routing import FORM_ERRORS, HAS_GATHERED, IS_WITHOUT_OTHERS, identity_of
 from xds.fleet.node_state import NodeState
 from xds.fleet.state import NodeStanding
+from xds.model.errors import NotFoundError
 from xds.tasks.threads import run_sized
 
 Json = dict[str, Any]
@@ -215,7 +216,7 @@ async def answer_of_holder(
     if best and known[best].has_streams:
         return NodeAnswer(await relay(deps, request, best))
     if gathered.partial and (needs_stream or (node is None and not best)):
-        raise silent_error(f"no server that answered has node {id!r}", gathered.partial)
+        raise unknown_node(id, gathered.partial)
     if best and known[best] > standings(deps, (id,)).get(id, ()):
         return NodeAnswer(await relay(deps, request, best, gathered.partial))
     return NodeAnswer(partial=gathered.partial)
@@ -261,6 +262,13 @@ def caller_of(header: str) -> tuple[Identity, tuple[str, int] | None]:
         return Identity(grant), (str(peer[0]), int(peer[1])) if peer is not None else None
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"not a caller: {error!r}") from None
+
+
+def unknown_node(id: str, silent: tuple[str, ...] = ()) -> Exception:
+    """The error about a node that no server which answered knows."""
+    if silent:
+        return silent_error(f"no server that answered has node {id!r}", silent)
+    return NotFoundError(f"no node {id!r} is connected or was connected recently")
 
 
 def silent_error(detail: str, silent: tuple[str, ...]) -> RequestError:

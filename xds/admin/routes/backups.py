@@ -12,10 +12,10 @@ from typing import IO, Annotated, cast
 
 from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from xds.admin import operations
-from xds.admin.answers import answer_model
+from xds.admin.answers import STALLED_S, StreamedAnswer, answer_model
 from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.models.backups import RestoredBackup, StoreState
 from xds.admin.models.values import time_of
@@ -25,21 +25,16 @@ from xds.backup.backups import BackupOptions, RestoreResult
 
 TAR_TYPE = "application/x-tar"
 BYTES_TYPE = "application/octet-stream"
-STALLED_S = 60.0
 
 router = api_router("backups")
 
 
-class Download(StreamingResponse):
-    """A download that ends if its reader receives nothing for ``STALLED_S``: the store keeps old content meanwhile."""
+class Download(StreamedAnswer):
+    """A download, whose source is closed at its end: the store keeps old content meanwhile."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_in_time(message: Message) -> None:
-            """Send within the time limit."""
-            await asyncio.wait_for(send(message), STALLED_S)
-
         async with aclosing(cast(AsyncGenerator[bytes, None], self.body_iterator)):
-            await super().__call__(scope, receive, send_in_time)
+            await super().__call__(scope, receive, send)
 
 
 @router.serve(operations.GET_STORE)

@@ -15,11 +15,12 @@ from typing import Annotated, Any
 
 from fastapi import Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from xds.access.authorisation import ANONYMOUS, Identity
 from xds.access.tokens import READ
 from xds.admin import operations
+from xds.admin.answers import StreamedAnswer
 from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.gathering import asks_others, is_of_server
 from xds.admin.merged_events import NDJSON_TYPE, MergedEvents, Places, newest_places, read, written
@@ -36,7 +37,6 @@ GATHER_S = 0.05  # a push causes thousands of ACKs; they are sent in few pages
 
 KEEP_ALIVE_S = 15.0
 RETRY_MS = 2000
-STALLED_S = 60.0
 READERS_LIMIT = 100
 SSE_TYPE = "text/event-stream"
 POSITION_HEADER = "Last-Event-ID"
@@ -191,8 +191,8 @@ async def _own_pages(
         yield items_of(page) if page is not None else []
 
 
-class EventStream(StreamingResponse):
-    """The response with events. It ends if the reader receives nothing for ``STALLED_S``.
+class EventStream(StreamedAnswer):
+    """The response with events.
 
     A reader is counted when its stream begins, so that simultaneous requests cannot exceed ``READERS_LIMIT``. Raises
     ``RequestError`` above the limit.
@@ -205,12 +205,8 @@ class EventStream(StreamingResponse):
         self._here = deps
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_in_time(message: Message) -> None:
-            """Send within the time limit."""
-            await asyncio.wait_for(send(message), STALLED_S)
-
         with _reader_slot(self._here):
-            await super().__call__(scope, receive, send_in_time)
+            await super().__call__(scope, receive, send)
 
 
 @contextmanager

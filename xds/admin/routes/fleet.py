@@ -30,8 +30,8 @@ from xds.admin.gathering import (
     marks,
     merged_page,
     own_name,
-    silent_error,
     standings,
+    unknown_node,
 )
 from xds.admin.merged_pages import nacks_by_message, nacks_of, nodes_of, place_of_nack, summed
 from xds.admin.middleware import Segment
@@ -228,10 +228,8 @@ async def get_node(deps: Deps, request: Request, id: Segment) -> Response:
     own = [document_of(_status(deps, node, own_name(deps, request)))] if node is not None else []
     others = await gather(deps, request)
     found = nodes_of({"items": items} for items in (own, *([each] for each in others.documents.values())))
-    if not found and others.partial:
-        raise silent_error(f"no server that answered has node {id!r}", others.partial)
     if not found:
-        raise NotFoundError(f"no node {id!r} is connected or was connected recently")
+        raise unknown_node(id, others.partial)
     return JSONResponse({**found[0], **(marks(others.partial) if not found[0]["streams"] else {})})
 
 

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from xds.admin import operations
 from xds.admin.answers import answer_json
 from xds.admin.dependencies import Dependencies, Deps
-from xds.admin.gathering import gather, own_name, silent_error
+from xds.admin.gathering import gather, own_name, unknown_node
 from xds.admin.middleware import Segment
 from xds.admin.models.copying import copied
 from xds.admin.models.timeline import NodeTimeline, TimelineEvent
@@ -78,10 +78,8 @@ async def get_timeline(
     seen = {own_name(deps, request): own} if (own := _seen(deps, id)) is not None else {}
     others = await gather(deps, request, f"/pasts/{quote(id, safe='')}", "")
     seen |= {server: _Seen.read(document) for server, document in others.documents.items()}
-    if not seen and others.partial:
-        raise silent_error(f"no server that answered has node {id!r}", others.partial)
     if not seen:
-        raise NotFoundError(f"no node {id!r} is connected or was connected recently")
+        raise unknown_node(id, others.partial)
     pasts = {server: each.past for server, each in seen.items()}
     began = min(past.known_since for past in pasts.values())
     latest = max(seen.values(), key=lambda each: each.past.latest)
@@ -108,7 +106,7 @@ async def get_past(deps: Deps, id: Segment) -> JSONResponse:
     """What this server has seen of a node."""
     seen = _seen(deps, id)
     if seen is None:
-        raise NotFoundError(f"no node {id!r} is connected or was connected recently")
+        raise unknown_node(id)
     return JSONResponse(seen.document())
 
 
