@@ -35,14 +35,15 @@ NEXT = {
 POLL_S = 0.5
 EXPIRY_DAYS = 14
 DAY_S = 86_400
-STATE_MARKS = {OK: "✓ ok", WARNING: "! warning", FAILED: "✗ failed"}
-STATE_STYLES = {OK: "good", WARNING: "warn", FAILED: "bad"}
+_MARKS = {OK: "✓ ok", WARNING: "! warning", FAILED: "✗ failed"}
+_STYLES = {OK: "good", WARNING: "warn", FAILED: "bad"}
+STATE = Column("STATE", lambda item: _MARKS[item["state"]], lambda item: _STYLES[item["state"]])
 
 CHECKS = TableLayout(
     name="check",
     columns=(
         Column("CHECK", "check"),
-        Column("STATE", lambda item: STATE_MARKS[item["state"]], lambda item: STATE_STYLES[item["state"]]),
+        STATE,
         Column("DETAIL", "detail", is_prose=True),
         Column("NEXT", lambda item: "" if item["state"] == OK else item["next"]),
     ),

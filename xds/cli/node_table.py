@@ -11,7 +11,7 @@ from typing import Any
 
 from xds.cli.lingering import note
 from xds.cli.output import age, can_show, one_line
-from xds.cli.table import Column, TableLayout
+from xds.cli.table import Column, TableLayout, locality_text
 
 Json = dict[str, Any]
 
@@ -35,11 +35,8 @@ def _state(alias: str, node: Json) -> str:
             versions = sent if has == sent else f"{has or '-'}→{sent}"  # equal: it may have accepted the rest
             shown = f"{_sign('✗ ', '')}{versions} NACK {age(state['since'])}"
         case "pending":
-            word = (
-                "HELD"
-                if any(each["type"] == alias for held in node["held"] for each in held["resources"])
-                else "PENDING"
-            )
+            is_held = any(each["type"] == alias for held in node["held"] for each in held["resources"])
+            word = "HELD" if is_held else "PENDING"
             shown = f"{_sign('… ', '')}{sent or has} {word}"
         case word:
             shown = f"! {has} {word.upper()}"
@@ -56,17 +53,14 @@ def _style(alias: str, node: Json) -> str:
     return SYNC_STYLES.get(node["types"].get(alias, {}).get("state", ""), "dim")
 
 
-def _up(node: Json) -> str:
-    """How long the node has been connected, when it last polled, or since when it is gone."""
+def up_text(node: Json) -> str:
+    """How long a node has been connected, when it last polled, or since when it is gone."""
     streams = node["streams"]
     opened = [each["opened"] for each in streams if "load" not in each] or [each["opened"] for each in streams]
     if opened:
         return age(min(opened))
-    return (
-        f"polled {age(node['polls']['last'])}"
-        if node["connected"] and "polls" in node
-        else f"gone {age(node['last_seen'])}"
-    )
+    is_polling = node["connected"] and "polls" in node
+    return f"polled {age(node['polls']['last'])}" if is_polling else f"gone {age(node['last_seen'])}"
 
 
 def _types(columns: Mapping[str, str], is_wide: bool) -> tuple[Column, ...]:
@@ -87,10 +81,10 @@ NODES = TableLayout(
     columns=(
         Column("NODE", "id"),
         Column("CLUSTER", "cluster", leaves=3),
-        Column("LOCALITY", lambda node: "/".join(filter(None, node["locality"].values())), leaves=1),
+        Column("LOCALITY", lambda node: locality_text(node["locality"]), leaves=1),
         Column("GROUP", "group", leaves=5),
         Column("AGENT", "user_agent", leaves=2),
-        Column("UP", _up, leaves=4),
+        Column("UP", up_text, leaves=4),
         *_types(GRID, is_wide=False),
         *_types(WIDE_GRID, is_wide=True),
         Column("STREAMS", lambda node: str(len(node["streams"])), is_wide=True),

@@ -18,8 +18,7 @@ from xds.cli.health import (
     EXPIRY_DAYS,
     FAILED,
     OK,
-    STATE_MARKS,
-    STATE_STYLES,
+    STATE,
     WARNING,
     certificate_line,
     seconds_left,
@@ -38,7 +37,7 @@ STEPS = TableLayout(
     name="step",
     columns=(
         Column("STEP", "step"),
-        Column("STATE", lambda item: STATE_MARKS[item["state"]], lambda item: STATE_STYLES[item["state"]]),
+        STATE,
         Column("DETAIL", "detail", is_prose=True),
         Column("NEXT", "next"),
     ),

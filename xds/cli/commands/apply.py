@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -119,8 +120,6 @@ def put(
       xds put -g edge -f cluster.yaml --wait
       xds get cluster web -g edge -o yaml | sed s/8080/8081/ | xds put -g edge -f -
     """
-    import time
-
     from xds.cli.apply import put_resources
 
     options, given = shared(context), named_files(files, file)

@@ -14,6 +14,7 @@ from xds.calls.call import precondition as call_precondition
 from xds.cli.app import Command, command_family, shared
 from xds.cli.arguments import EmptyFlag, GroupArgument, IfMatchOption, MessageOption, YesFlag, parse_duration
 from xds.cli.client import Client, RefusedError, with_option_names
+from xds.cli.commands.describe import fields_text
 from xds.cli.completion import complete_node_list
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say, write_answer
@@ -192,8 +193,6 @@ def show(context: typer.Context, group: GroupArgument) -> None:
       xds group show edge
       xds group show edge -o yaml
     """
-    from xds.cli.describe import fields_text
-
     options = shared(context)
     document = options.connect().run(groups.group(group))
     write_answer(options.output, document, lambda: fields_text(fields(document)), [group])

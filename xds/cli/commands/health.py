@@ -10,6 +10,7 @@ from xds.cli.app import Command, app, shared
 from xds.cli.arguments import TimeoutOption, parse_duration
 from xds.cli.errors import CommandError, Exit
 from xds.cli.fitting import terminal_width
+from xds.cli.health import CHECKS, FAILED, WARNING, check_all, check_ready, wait_until_ready
 from xds.cli.output import say
 from xds.cli.table import write_items
 
@@ -33,8 +34,6 @@ def check(
       xds check --wait --timeout 2m
       xds check --ready
     """
-    from xds.cli.health import CHECKS, FAILED, WARNING, check_all, check_ready, wait_until_ready
-
     options = shared(context)
     client, timeout_s = options.connect(), parse_duration(timeout)
     if wait:

@@ -17,7 +17,7 @@ from xds.cli.client import Client
 from xds.cli.commands.events import show_regularly
 from xds.cli.completion import complete_reported
 from xds.cli.output import Format, counted, say, to_json, to_yaml, write
-from xds.cli.table import Column, Style, TableLayout, rendered
+from xds.cli.table import Column, Style, TableLayout, locality_text, rendered
 
 if TYPE_CHECKING:
     from xds.admin.models.load import LoadDetail
@@ -116,7 +116,7 @@ def _ratio_style(key: str) -> Callable[[Json], str]:
 
 
 def _place(key: str, item: Json) -> str:
-    return "/".join(filter(None, item.get(key, {}).values()))
+    return locality_text(item.get(key, {}))
 
 
 def _metrics(item: Json) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,11 +18,9 @@ from xds.cli.completion import (
     complete_group,
     complete_node,
     complete_order,
-    complete_resource,
     complete_type,
 )
 from xds.cli.errors import CommandError, Exit
-from xds.cli.explanation import explain_node, explained_names, explanation_text, read_node
 from xds.cli.lingering import until
 from xds.cli.nack_table import MERGED_NACKS, NACKS
 from xds.cli.node_table import SYNC_STYLES, nodes_layout
@@ -263,42 +260,6 @@ def config(
         style,
         f"node {node} has no such resource: `xds explain {node}` shows what it is served",
     )
-
-
-@app.command(cls=Command)
-def explain(
-    context: typer.Context,
-    node: Annotated[
-        str, typer.Argument(help="The node's id; not with --node-file.", autocompletion=complete_node)
-    ] = "",
-    type: Annotated[str, typer.Argument(help="Only this type.", autocompletion=complete_type)] = "",
-    name: Annotated[str, typer.Argument(help="Only this resource.", autocompletion=complete_resource)] = "",
-    node_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with a node or a bootstrap (JSON or YAML); the node need not be connected. -: standard input."
-        ),
-    ] = None,
-) -> None:
-    """Show what a node is served, and why. That is its group, the rule that chose it, each resource.
-
-    \b
-    Examples:
-      xds explain edge-1 clusters web
-      xds explain edge-1 endpoints web
-      xds explain --node-file node.json listeners
-    """
-    options = shared(context)
-    client = options.connect()
-    if node_file is not None:
-        # `--node-file` takes no node id, so the first argument is the type.
-        explanation = explain_node(client, read_node(node_file), node, type)
-    elif node:
-        explanation = explain_node(client, node, type, name)
-    else:
-        raise CommandError(Exit.USAGE, "give a node, or a file with a node (--node-file)")
-    names = explained_names(explanation)
-    write_answer(options.output, explanation, lambda: explanation_text(explanation, options.style()), names)
 
 
 @app.command(cls=Command)

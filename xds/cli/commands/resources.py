@@ -1,4 +1,4 @@
-"""Commands ``get``, ``describe``, ``delete`` and ``export``."""
+"""Commands ``get``, ``delete`` and ``export``."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from xds.cli.arguments import (
 )
 from xds.cli.commands.events import show_again
 from xds.cli.commands.group import delete_group, delete_resource
-from xds.cli.completion import complete_group, complete_kind, complete_resource, complete_subject
+from xds.cli.completion import complete_group, complete_kind, complete_resource
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import say, write, write_answer, write_document
+from xds.cli.output import say, write, write_document
 from xds.cli.push_options import confirm, show_answer, write_options
 from xds.cli.resources import ListRequest, document, is_document, list_text, require_document, snapshot
 from xds.cli.rollout_options import Json, takes_rollout
@@ -62,31 +62,6 @@ def get(
         )
     else:
         write(list_text(client, wanted, options.style()))
-
-
-@app.command(cls=Command)
-def describe(
-    context: typer.Context,
-    kind: Annotated[
-        str, typer.Argument(help="group, node, or a resource type such as cluster.", autocompletion=complete_subject)
-    ],
-    name: Annotated[str, typer.Argument(help="The name.", autocompletion=complete_resource)],
-    group: GroupOption = "default",
-) -> None:
-    """Show a group, node or resource in detail.
-
-    \b
-    Examples:
-      xds describe group edge
-      xds describe node edge-1
-      xds describe cluster web -g edge
-    """
-    from xds.cli.describe import describe as describe_object
-    from xds.cli.describe import described_text
-
-    options = shared(context)
-    document = describe_object(options.connect(), kind, name, group, options.show_secrets)
-    write_answer(options.output, document, lambda: described_text(document, options.style()), [name])
 
 
 @app.command(cls=Command)

@@ -22,6 +22,8 @@ from xds.cli.arguments import (
     NoneFlag,
     TimeoutOption,
     WaitOption,
+    parse_duration,
+    parse_percent,
     parse_revision,
 )
 from xds.cli.careful_rollouts import (
@@ -36,11 +38,11 @@ from xds.cli.careful_rollouts import (
 )
 from xds.cli.client import Client, RefusedError, document_of
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Format, say, write, write_document
-from xds.cli.push_options import author
+from xds.cli.output import DOCUMENTS, Format, say, write, write_document
+from xds.cli.push_options import author, show_answer, write_options
 from xds.cli.rollout_options import PushTimeoutOption, takes_rollout, wait_limit_s
 from xds.cli.rollout_tables import HISTORY, types_table
-from xds.cli.table import Style, actor_text
+from xds.cli.table import Style, actor_text, write_items
 from xds.cli.wait import POLL_S, WAIT_S, check_any_node, held_lines, late, progress, refusals, verdict_on
 
 Json = dict[str, Any]
@@ -61,7 +63,7 @@ rollout = typer.Typer(
 def show_status(client: Client, group: str, style: Style, percent: float) -> None:
     """Print the progress of a group. Raises ``CommandError`` if NACKs make ``percent`` impossible."""
     status = client.run(groups.rollout(group))
-    if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
+    if style.format in DOCUMENTS:
         write_document(status, style.format)
     else:
         write(types_table(status, style))
@@ -188,8 +190,6 @@ def status(
       xds rollout status edge
       xds rollout status edge --wait=90% --timeout 2m
     """
-    from xds.cli.arguments import parse_duration, parse_percent
-
     options = shared(context)
     percent = parse_percent(wait) if wait else 0.0
     timeout_s = parse_duration(timeout) if timeout else 0.0
@@ -217,8 +217,6 @@ def history(
       xds rollout history edge --no-endpoints
       xds rollout history edge --limit 5 --timestamps
     """
-    from xds.cli.table import write_items
-
     options = shared(context)
     revisions = options.connect().items(groups.history(group, endpoints=endpoints))
     write_items(revisions, HISTORY, options.style(), f"no revisions: `xds describe group {group}` shows its state")
@@ -257,11 +255,6 @@ def undo(
       xds rollout undo edge --wait
       xds rollout undo edge --to 41 -m "502s since 42" --all-at-once
     """
-    import time
-
-    from xds.cli.arguments import parse_percent
-    from xds.cli.push_options import show_answer, write_options
-
     options = shared(context)
     percent = parse_percent(wait) if wait else 0.0
     began_s, timeout_s = time.monotonic(), wait_limit_s(timeout, rollout)
@@ -281,8 +274,6 @@ def list_rollouts(context: typer.Context) -> None:
     Examples:
       xds rollout list
     """
-    from xds.cli.table import write_items
-
     options = shared(context)
     write_items(options.connect().items(groups.rollouts()), ROLLOUTS, options.style(), NO_ROLLOUTS)
 
@@ -292,7 +283,7 @@ def _change(context: typer.Context, group: str, action: str, message: str) -> No
     options = shared(context)
     call = groups.change_rollout(group, action, message=message, author=author())
     changed = options.connect().run(call)
-    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+    if options.output in DOCUMENTS:
         write_document(changed, options.document_format())
     else:
         write(f"{group if options.output is Format.NAME else rollout_line(changed)}\n")

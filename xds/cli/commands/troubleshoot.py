@@ -9,6 +9,7 @@ import typer
 from xds.cli.app import Command, app, shared
 from xds.cli.completion import complete_held_cluster, complete_node
 from xds.cli.errors import CommandError, Exit
+from xds.cli.health import FAILED
 from xds.cli.table import write_items
 
 
@@ -36,7 +37,6 @@ def troubleshoot(
       xds troubleshoot edge-1 --to web
       xds troubleshoot edge-1 --to web -o json
     """
-    from xds.cli.health import FAILED
     from xds.cli.path_check import STEPS, check_path
 
     options = shared(context)

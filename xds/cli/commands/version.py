@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from xds.cli.app import Command, app, shared
+from xds.cli.health import versions
 from xds.cli.output import write_answer
 
 
@@ -17,8 +18,6 @@ def version(context: typer.Context) -> None:
       xds version
       xds version -o json
     """
-    from xds.cli.health import versions
-
     known = versions(shared(context).connect())
     text = f"client {known['client']}\nserver {known['server'] or '-'}\n"
     write_answer(shared(context).output, known, lambda: text)

@@ -1,17 +1,22 @@
-"""The explanation of a node: its group, the rule that chose it, and each resource that it is served."""
+"""``xds explain``: the group of a node, the rule that chose it, and each resource that it is served."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from xds.calls import fleet
 from xds.cli.additions import ADDITIONS
+from xds.cli.app import Command, app, shared
 from xds.cli.client import Client
-from xds.cli.output import printable
+from xds.cli.completion import complete_node, complete_resource, complete_type
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import printable, write_answer
 from xds.cli.resources import known_type
-from xds.cli.table import Column, Style, TableLayout, rendered
+from xds.cli.table import Column, Style, TableLayout, locality_text, rendered
 
 Json = dict[str, Any]
 
@@ -80,8 +85,7 @@ def explanation_text(explanation: Json, style: Style) -> str:
         if explanation.get("rollout"):
             head += [f"rollout:  {explanation['rollout']}"]
         if explanation["overlay"] is not None:
-            place = "/".join(filter(None, explanation["overlay"].values()))
-            head += [f"overlay:  traffic assignment for {place}"]
+            head += [f"overlay:  traffic assignment for {locality_text(explanation['overlay'])}"]
     else:
         head += ["group:    none; the node is answered when a group matches"]
         head += [f"          {part.without_group}" for part, _ in added]
@@ -105,3 +109,39 @@ def read_node(file: Path) -> Json:
     document = read_object(file, "one node, as in a bootstrap,", NODE_LIMIT_BYTES)
     node = document.get("node")
     return node if isinstance(node, dict) else document
+
+
+@app.command(cls=Command)
+def explain(
+    context: typer.Context,
+    node: Annotated[
+        str, typer.Argument(help="The node's id; not with --node-file.", autocompletion=complete_node)
+    ] = "",
+    type: Annotated[str, typer.Argument(help="Only this type.", autocompletion=complete_type)] = "",
+    name: Annotated[str, typer.Argument(help="Only this resource.", autocompletion=complete_resource)] = "",
+    node_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with a node or a bootstrap (JSON or YAML); the node need not be connected. -: standard input."
+        ),
+    ] = None,
+) -> None:
+    """Show what a node is served, and why. That is its group, the rule that chose it, each resource.
+
+    \b
+    Examples:
+      xds explain edge-1 clusters web
+      xds explain edge-1 endpoints web
+      xds explain --node-file node.json listeners
+    """
+    options = shared(context)
+    client = options.connect()
+    if node_file is not None:
+        # `--node-file` takes no node id, so the first argument is the type.
+        explanation = explain_node(client, read_node(node_file), node, type)
+    elif node:
+        explanation = explain_node(client, node, type, name)
+    else:
+        raise CommandError(Exit.USAGE, "give a node, or a file with a node (--node-file)")
+    names = explained_names(explanation)
+    write_answer(options.output, explanation, lambda: explanation_text(explanation, options.style()), names)

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from xds.calls import fleet, groups
 from xds.calls.server import watched_directory
+from xds.cli.app import Command, app, shared
+from xds.cli.arguments import GroupOption
 from xds.cli.careful_rollouts import is_told, rollout_line
 from xds.cli.client import Client, document_of
+from xds.cli.completion import complete_resource, complete_subject
 from xds.cli.health import DAY_S, EXPIRY_DAYS, expiry, refused_line, seconds_left
 from xds.cli.lingering import LINGERING, held_text
 from xds.cli.nack_table import NACKS
-from xds.cli.node_table import NODES
-from xds.cli.output import age, printable, to_yaml
+from xds.cli.node_table import up_text
+from xds.cli.output import age, printable, to_yaml, write_answer
 from xds.cli.resources import known_type, snapshot
 from xds.cli.rollout_options import plan_text
 from xds.cli.rollout_tables import HISTORY, types_table
-from xds.cli.table import Column, Style, TableLayout, actor_text, cell_text, rendered
+from xds.cli.table import Column, Style, TableLayout, actor_text, locality_text, rendered
 
 Json = dict[str, Any]
 Key = tuple[str, str]  # (type_url, name)
@@ -73,7 +78,7 @@ LINKS = TableLayout(
 )
 
 
-def describe(client: Client, kind: str, name: str, group: str, secrets: bool = False) -> Json:
+def described(client: Client, kind: str, name: str, group: str, secrets: bool = False) -> Json:
     """The details as a document: ``group``, ``node`` or ``resource``, and related items."""
     if kind in {"group", "groups"}:
         return _group(client, name)
@@ -203,12 +208,12 @@ def _node_text(document: Json, style: Style) -> Iterator[str]:
             "node": node["id"],
             "server": node.get("server", ""),
             "cluster": node["cluster"],
-            "locality": "/".join(filter(None, node["locality"].values())),
+            "locality": locality_text(node["locality"]),
             "group": node["group"],
             "rollout": {"head": "in the wave", "base": "outside of the wave"}.get(node.get("line", ""), ""),
             "agent": node["user_agent"],
             "admin": _admin(node),
-            "up": cell_text(NODES.columns[5].cell, node),
+            "up": up_text(node),
             "first seen": _when(node["first_seen"], style),
         }
     )
@@ -251,3 +256,25 @@ def _when(timestamp: str, style: Style) -> str:
 def _names(names: list[str]) -> str:
     shown = ",".join(names[:SHOWN])
     return f"{shown},..." if len(names) > SHOWN else shown
+
+
+@app.command(cls=Command)
+def describe(
+    context: typer.Context,
+    kind: Annotated[
+        str, typer.Argument(help="group, node, or a resource type such as cluster.", autocompletion=complete_subject)
+    ],
+    name: Annotated[str, typer.Argument(help="The name.", autocompletion=complete_resource)],
+    group: GroupOption = "default",
+) -> None:
+    """Show a group, node or resource in detail.
+
+    \b
+    Examples:
+      xds describe group edge
+      xds describe node edge-1
+      xds describe cluster web -g edge
+    """
+    options = shared(context)
+    document = described(options.connect(), kind, name, group, options.show_secrets)
+    write_answer(options.output, document, lambda: described_text(document, options.style()), [name])
