@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from xds.cli.client import Client
 
 if TYPE_CHECKING:
+    from xds.cli.files import Text
     from xds.model.errors import Violation
     from xds.model.resource import Resource
 
@@ -28,15 +29,6 @@ class Checks:
     timeout_s: float = 60.0
     policies: tuple[Path, ...] = ()
     bootstraps: tuple[Path, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A file. Its resources are those of the group from index ``first`` on."""
-
-    name: str
-    body: bytes
-    first: int
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -120,24 +121,39 @@ Json = dict[str, Any]
 _CHANGE = re.compile(r"/changes/(\d+)(?:/snapshot(?:/resources/\d+)?|/put(?:/\d+)?)?")
 
 
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A file. Its resources are those of a group from index ``first`` on."""
+
+    name: str
+    body: bytes
+    first: int
+
+    def layout(self) -> TextLayout:
+        """Where its resources stand."""
+        return parse_document(self.body, source=self.name).layout
+
+
 @dataclass(slots=True)
 class GroupInput:
-    """The push to one group. ``documents`` are the files that the resources come from, in order."""
+    """The push to one group. ``texts`` are the files that the resources come from, in order."""
 
     group: str
     resources: list[object] = field(default_factory=list)
     label: str = ""
     labels: dict[str, str] = field(default_factory=dict)
-    documents: list[Document] = field(default_factory=list)
+    texts: list[Text] = field(default_factory=list)
 
-    def add(self, document: Document, name: str) -> None:
-        """Add one file. Raises ``CommandError`` if its version differs from that of another file."""
+    def add(self, file: Path) -> None:
+        """Add one file. Raises ``CommandError``, also if its version differs from that of another file."""
+        body = read_bytes(file)
+        document = _parsed(file, body)
         if self.label and document.label and self.label != document.label:
-            raise CommandError(Exit.INVALID, f"{name}: version {document.label!r} differs from {self.label!r} before")
+            raise CommandError(Exit.INVALID, f"{file}: version {document.label!r} differs from {self.label!r} before")
+        self.texts.append(Text(shown_name(file), body, len(self.resources)))
         self.resources.extend(document.resources)
         self.label = self.label or document.label
         self.labels.update(document.labels)
-        self.documents.append(document)
 
     def body(self) -> Json:
         """The push in the form of the API."""
@@ -147,15 +163,6 @@ class GroupInput:
             **({"version": self.label} if self.label else {}),
             **({"versions": versions} if versions else {}),
         }
-
-    def origin(self, index: int) -> tuple[Document, int] | None:
-        """The file of a resource, and the position of the resource in it; None if it is not from a file."""
-        first = 0
-        for document in self.documents:
-            if first <= index < first + len(document.resources):
-                return document, index - first
-            first += len(document.resources)
-        return None
 
 
 def with_file_places(error: RefusedError, sources: Sequence[GroupInput]) -> RefusedError:
@@ -168,37 +175,53 @@ def with_places(findings: Sequence[Json], sources: Sequence[GroupInput]) -> list
 
     Several sources are changes of one transaction, so pointers begin with the number of the change.
     """
-    located = [dict(finding) for finding in findings]
-    by_document: dict[int, list[tuple[Json, Violation]]] = {}
-    documents: dict[int, Document] = {}
-    for finding in located:
+    shown = [dict(finding) for finding in findings]
+    by_source: dict[int, list[Json]] = {}
+    for finding in shown:
         change = _CHANGE.match(finding["pointer"])
         finding["pointer"] = finding["pointer"][change.end() if change is not None else 0 :]
-        pushed = sources[int(change[1]) if change is not None else 0]
-        finding["hint"] = _with_other(str(finding.get("hint", "")), pushed)
-        origin = pushed.origin(finding.get("index", -1))
-        if origin is not None:
-            document, index = origin
-            documents[id(document)] = document
-            violation = Violation("", "", pointer=finding["pointer"], index=index)
-            by_document.setdefault(id(document), []).append((finding, violation))
-    for key, pairs in by_document.items():  # each text is searched once
-        violations = locate(documents[key].layout, [violation for _, violation in pairs])
-        for (finding, _), violation in zip(pairs, violations, strict=True):
-            finding["source"] = violation.source
-    return located
+        by_source.setdefault(int(change[1]) if change is not None else 0, []).append(finding)
+    for number, members in by_source.items():
+        asked = [
+            Violation("", "", pointer=each["pointer"], index=each.get("index", -1), hint=str(each.get("hint", "")))
+            for each in members
+        ]
+        for finding, placed in zip(members, located(asked, sources[number].texts), strict=True):
+            finding["hint"] = placed.hint
+            if placed.source:
+                finding["source"] = placed.source
+    return shown
 
 
-def _with_other(hint: str, pushed: GroupInput) -> str:
-    """A hint with the place of the other resource that it names by its position in the push."""
-    other = other_resource(hint)
-    origin = None if other is None else pushed.origin(other)
-    if origin is None:
-        return hint
-    document, index = origin
-    return with_other(
-        Violation("", "", hint=hint), locate(document.layout, [Violation("", "", index=index)])[0].source
-    ).hint
+def located(findings: Iterable[Violation], texts: Sequence[Text]) -> list[Violation]:
+    """Findings about the resources of a group, each with its place in a file if it has one.
+
+    A hint that names another resource by its index names the place of that.
+    """
+    placed = [_with_other(finding, texts) for finding in findings]
+    by_text: dict[int, list[int]] = {}
+    for at, finding in enumerate(placed):
+        by_text.setdefault(_owner(texts, finding.index), []).append(at)
+    by_text.pop(-1, None)
+    for owner, places in by_text.items():  # each text is searched once
+        text = texts[owner]
+        within = [replace(placed[at], index=placed[at].index - text.first) for at in places]
+        for at, found in zip(places, locate(text.layout(), within), strict=True):
+            placed[at] = replace(placed[at], source=found.source)
+    return placed
+
+
+def _with_other(finding: Violation, texts: Sequence[Text]) -> Violation:
+    other = other_resource(finding.hint)
+    if other is None or (owner := _owner(texts, other)) < 0:
+        return finding
+    text = texts[owner]
+    return with_other(finding, locate(text.layout(), [Violation("", "", index=other - text.first)])[0].source)
+
+
+def _owner(texts: Sequence[Text], index: int) -> int:
+    """The position of the text with a resource; -1 for none."""
+    return bisect_right([text.first for text in texts], index) - 1
 
 
 def read_sources(paths: Iterable[Path], group: str = "") -> list[GroupInput]:
@@ -207,7 +230,7 @@ def read_sources(paths: Iterable[Path], group: str = "") -> list[GroupInput]:
     for name, files in files_by_group(paths, group).items():
         source = GroupInput(name)
         for file in files:
-            source.add(_read(file), str(file))
+            source.add(file)
         sources.append(source)
     return sources
 
@@ -237,8 +260,7 @@ def with_excerpt(violation: Violation, body: bytes) -> Violation:
     return replace(violation, detail=f"{violation.detail}\n    {line}\n    {' ' * (column - 1)}^")
 
 
-def _read(file: Path) -> Document:
-    body = read_bytes(file)
+def _parsed(file: Path, body: bytes) -> Document:
     try:
         return parse_document(body, source=shown_name(file))
     except ValidationError as error:

@@ -126,7 +126,7 @@ def write_answer(
     if format in DOCUMENTS:
         write_document(document, format)
     elif format is Format.NAME and names is not None:
-        write_names(names)
+        write("".join(f"{name}\n" for name in names))
     else:
         write(text())
 
@@ -147,11 +147,6 @@ def to_yaml(document: object) -> str:
 def counted(count: int, noun: str) -> str:
     """``1 group``, ``2 groups``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def write_names(names: Iterable[str]) -> None:
-    """One name per line."""
-    write("".join(f"{name}\n" for name in names))
 
 
 def age(timestamp: str | None) -> str:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 
 from xds.cli.additions import ADDITIONS
-from xds.cli.checks import Checked, Checks, Text
+from xds.cli.checks import Checked, Checks
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
-from xds.cli.files import files_by_group, read_bytes, read_object, shown_name, with_excerpt
+from xds.cli.files import Text, files_by_group, located, read_bytes, read_object, shown_name, with_excerpt
 from xds.cli.output import Format, counted, print_error, say, write, write_answer, write_document
 from xds.cli.resources import list_resources
 from xds.codec.crosscheck import check_references, check_unique
-from xds.codec.document import parse_document
 from xds.codec.findings import Findings
-from xds.codec.positions import locate, other_resource, with_other
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.codec.source_fit import check_bootstrap
@@ -89,7 +84,7 @@ def _check(group: str, files: Sequence[Path], checks: Checks) -> Checked:
     for file in files:
         _read(file, checked)
     if not any(finding.severity == "error" for finding in checked.findings):
-        checked.findings += _with_places(list(_set_findings(checked, checks)), checked.texts)
+        checked.findings += located(_set_findings(checked, checks), checked.texts)
     return checked
 
 
@@ -161,29 +156,3 @@ def add_descriptors(files: Sequence[Path]) -> None:
 def with_source(finding: Violation, name: str) -> Violation:
     """The finding, which is in the file ``name`` if it says no other place."""
     return finding if finding.source else replace(finding, source=name)
-
-
-def _with_places(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterator[Violation]:
-    """Findings about the whole set, each with its place in a file if it has one."""
-    findings = [_with_other(finding, texts) for finding in findings]
-    firsts = [text.first for text in texts]
-    owners = [bisect_right(firsts, finding.index) - 1 for finding in findings]
-    for owner, pairs in groupby(zip(owners, findings, strict=True), key=itemgetter(0)):
-        members = [finding for _, finding in pairs]
-        if owner < 0:
-            yield from members
-            continue
-        text = texts[owner]
-        layout = parse_document(text.body, source=text.name).layout
-        located = locate(layout, [replace(finding, index=finding.index - text.first) for finding in members])
-        yield from (replace(finding, source=placed.source) for finding, placed in zip(members, located, strict=True))
-
-
-def _with_other(finding: Violation, texts: Sequence[Text]) -> Violation:
-    """The finding with the place of the other resource that its hint names."""
-    other = other_resource(finding.hint)
-    text = next((one for one in reversed(texts) if other is not None and one.first <= other), None)
-    if other is None or text is None:
-        return finding
-    layout = parse_document(text.body, source=text.name).layout
-    return with_other(finding, locate(layout, [Violation("", "", index=other - text.first)])[0].source)
