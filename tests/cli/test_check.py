@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from inspect import getdoc
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -26,6 +27,7 @@ from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
 from xds.admin.check_rows import _ROWS, GUIDE
+from xds.admin.models.checks import CheckedRow
 from xds.cli.health import NEXT
 
 *_FIRST, _LAST = _ROWS
@@ -258,3 +260,7 @@ def test_every_point_has_its_place_in_the_guide(name: str) -> None:
     page, anchor = GUIDE.split("#")
     headings = re.findall(r"^#+ (.+)$", (REPOSITORY / page).read_text(), re.MULTILINE)
     assert f"{anchor}check-{name}" in [heading.lower().replace(" ", "-") for heading in headings]
+
+
+def test_the_description_names_every_row() -> None:
+    assert {*_ROWS, "sources"} <= set(re.findall(r"``(\w+)``", getdoc(CheckedRow) or ""))

@@ -11,8 +11,9 @@ class CheckedRow:
     """One row of the check.
 
     * ``check``: the name of the row: ``ready``, ``store``, ``members`` (only where several servers may share the
-      store), ``streams`` (refused ones), ``nacks``, ``load`` (clusters that fail most of their requests), ``endpoints``
-      (clusters in use without a serving endpoint), ``watch``, ``sources`` or ``certificates``;
+      store), ``streams`` (refused ones), ``nacks``, ``rollouts`` (those that wait for a person), ``load`` (clusters
+      that fail most of their requests), ``endpoints`` (clusters in use without a serving endpoint), ``watch``,
+      ``sources`` or ``certificates``;
     * ``state``: ``ok``, ``warning`` or ``failed``;
     * ``detail``: what was found, in words;
     * ``next``: the command to run next;
