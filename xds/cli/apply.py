@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -15,64 +13,52 @@ from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import GroupInput, read_sources, with_file_places, with_places
 from xds.cli.output import Format, counted, say, write_answer
-from xds.cli.push_options import confirm, precondition, print_rest, summary, write_options
+from xds.cli.push_options import confirm, precondition, print_rest, summary
 
 Json = dict[str, Any]
 
 
-class DryRun(StrEnum):
-    """Where the dry run is computed: by the server, or by the command from the files alone."""
+def apply(
+    client: Client, sources: Sequence[GroupInput], options: Json, if_match: str, *, prune: bool, yes: bool
+) -> tuple[list[Json], list[Json]]:
+    """Push all sources or none, then with ``prune`` delete the groups of the server that have no source.
 
-    NO = ""
-    SERVER = "server"
-    CLIENT = "client"
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyOptions:
-    """Options of ``apply``. It waits for ``wait_percent`` of the connected nodes (0: it does not wait), at most
-    ``timeout_s`` (`wait_for_push`).
-
-    When it waits, a group without nodes is an error unless ``allow_none``. ``prune`` deletes the groups of the server
-    that have no source. ``rollout`` are the options of the call about a careful rollout.
+    ``options`` are those of the call. Returns the answers to the pushes, and to the deletions. Raises ``CommandError``.
     """
-
-    message: str = ""
-    if_match: str = ""
-    dry_run: DryRun = DryRun.NO
-    allow_empty: bool = False
-    strict: bool = False
-    prune: bool = False
-    yes: bool = False
-    wait_percent: float = 0.0
-    allow_none: bool = False
-    timeout_s: float = 0.0
-    rollout: Json = field(default_factory=dict)
-    format: Format = Format.TABLE
-
-
-def apply(client: Client, sources: list[GroupInput], options: ApplyOptions) -> None:
-    """Push all sources or none, delete the groups to prune, then wait for all groups. Raises ``CommandError``."""
-    if options.if_match and (options.prune or len(sources) > 1):
+    if if_match and (prune or len(sources) > 1):
         raise CommandError(Exit.USAGE, "--if-match applies to one group; name it with -g")
-    pruned = _groups_to_prune(client, sources, options) if options.prune else []
-    answers = [_push(client, sources[0], options)] if len(sources) == 1 else _push_all(client, sources, options)
-    answers += [_delete(client, group, options) for group in pruned]
-    names, shown = [answer["group"] for answer in answers], answers[0] if len(answers) == 1 else answers
-    write_answer(options.format, shown, lambda: "".join(f"{summary(answer)}\n" for answer in answers), names)
+    pruned = _groups_to_prune(client, sources, options, yes) if prune else []
+    if len(sources) == 1:
+        given = {**options, "if_match": precondition(if_match)} if if_match else options
+        answers = [_push(client, sources[0], given)]
+    else:
+        answers = _push_all(client, sources, options)
+    of_groups = {name: options[name] for name in _OF_GROUPS if name in options}
+    deletions = [client.run(groups.delete_group(group, **of_groups)) for group in pruned]
+    return answers, [{**answer, "deleted": True} for answer in deletions]
+
+
+_OF_GROUPS = ("author", "message", "dry_run", "allow_empty")  # options of deleting a group
+
+
+def show_answers(answers: Sequence[Json], format: Format) -> None:
+    """Write the answers to pushes, and print what else is in them."""
+    shown = answers[0] if len(answers) == 1 else answers
+    text = "".join(f"{summary(answer)}\n" for answer in answers)
+    write_answer(format, shown, lambda: text, [answer["group"] for answer in answers])
     for answer in answers:
         print_rest(answer)
-    if options.wait_percent and not options.dry_run:
-        _wait(client, answers[: len(sources)], options)
 
 
-def _wait(client: Client, answers: Sequence[Json], options: ApplyOptions) -> None:
-    """Wait for all groups, also after one that has no node. Raises ``CommandError``."""
-    began_s, percent, timeout_s = time.monotonic(), options.wait_percent, options.timeout_s
+def wait_for_pushes(
+    client: Client, answers: Sequence[Json], percent: float, timeout_s: float, *, allow_none: bool
+) -> None:
+    """Wait for all groups (`wait_for_push`), also after one that has no node. Raises ``CommandError``."""
+    began_s = time.monotonic()
     without_nodes: list[CommandError] = []
     for answer in answers:
         try:
-            wait_for_push(client, answer, percent, timeout_s, began_s, allow_none=options.allow_none)
+            wait_for_push(client, answer, percent, timeout_s, began_s, allow_none=allow_none)
         except CommandError as error:
             if error.code is not Exit.NO_NODE:
                 raise
@@ -81,45 +67,33 @@ def _wait(client: Client, answers: Sequence[Json], options: ApplyOptions) -> Non
         raise CommandError(Exit.NO_NODE, "\n".join(map(str, without_nodes)))
 
 
-def _push(client: Client, source: GroupInput, options: ApplyOptions) -> Json:
-    call = groups.apply_document(source.group, source.body(), **_write_options(options, options.if_match))
+def _push(client: Client, source: GroupInput, options: Json) -> Json:
     try:
-        answer = client.run(call)
+        answer = client.run(groups.apply_document(source.group, source.body(), **options))
     except RefusedError as error:
         raise with_file_places(error, [source]) from None
     return {**answer, "warnings": with_places(answer.get("warnings", []), [source])}
 
 
-def _push_all(client: Client, sources: Sequence[GroupInput], options: ApplyOptions) -> list[Json]:
+def _push_all(client: Client, sources: Sequence[GroupInput], options: Json) -> list[Json]:
     """Push all groups, or none of them."""
     changes = [{"group": source.group, "snapshot": source.body()} for source in sources]
     try:
-        answer = client.run(groups.transact_document({"changes": changes}, **_write_options(options)))
+        answer = client.run(groups.transact_document({"changes": changes}, **options))
     except RefusedError as error:
         raise with_file_places(error, sources) from None
     return [{**result, "warnings": with_places(result.get("warnings", []), sources)} for result in answer["results"]]
 
 
-def _write_options(options: ApplyOptions, if_match: str = "") -> Json:
-    flags = {"allow_empty": options.allow_empty, "strict": options.strict}
-    given = write_options(options.message, if_match, dry_run=options.dry_run is DryRun.SERVER, **flags)
-    return {**given, **options.rollout}
-
-
-def _groups_to_prune(client: Client, sources: Sequence[GroupInput], options: ApplyOptions) -> list[str]:
+def _groups_to_prune(client: Client, sources: Sequence[GroupInput], options: Json, yes: bool) -> list[str]:
     """The groups without files, which ``--prune`` deletes; asks for confirmation on a terminal."""
     sourced = {source.group for source in sources}
     pruned = [item["group"] for item in client.items(groups.groups()) if item["group"] not in sourced]
     if pruned:
         say(f"groups without files: {', '.join(pruned)}")
-    if pruned and not options.dry_run:
-        confirm(f"delete {counted(len(pruned), 'group')}?", options.yes)
+    if pruned and not options.get("dry_run"):
+        confirm(f"delete {counted(len(pruned), 'group')}?", yes)
     return pruned
-
-
-def _delete(client: Client, group: str, options: ApplyOptions) -> Json:
-    given = write_options(options.message, dry_run=options.dry_run is DryRun.SERVER, allow_empty=options.allow_empty)
-    return {**client.run(groups.delete_group(group, **given)), "deleted": True}
 
 
 def put_resources(

@@ -65,34 +65,26 @@ def apply(
       xds apply -f groups/ --prune -m "as in git"
       xds apply -g edge -f edge/ --canary 1,10%,50% --wait
     """
-    from xds.cli.apply import ApplyOptions, DryRun
     from xds.cli.apply import apply as push
+    from xds.cli.apply import show_answers, wait_for_pushes
     from xds.cli.files import read_sources
 
     options, given = shared(context), named_files(files, file)
-    if dry_run not in set(DryRun):
+    if dry_run not in {"", "server", "client"}:
         raise CommandError(Exit.USAGE, f"--dry-run={dry_run}: expected server or client")
-    wanted = ApplyOptions(
-        message=message,
-        if_match=if_match,
-        dry_run=DryRun(dry_run),
-        allow_empty=allow_empty,
-        strict=strict,
-        prune=prune,
-        yes=yes,
-        wait_percent=parse_percent(wait) if wait else 0.0,
-        allow_none=allow_none,
-        timeout_s=wait_limit_s(timeout, rollout),
-        format=options.output or options.style().format,
-        rollout=rollout,
-    )
-    if wanted.dry_run is DryRun.CLIENT:
+    percent, timeout_s = parse_percent(wait) if wait else 0.0, wait_limit_s(timeout, rollout)
+    if dry_run == "client":
         from xds.cli.checks import Checks
         from xds.cli.validate import check_files, show_checked
 
         show_checked(check_files(given, group, Checks()), options.output, "warning" if strict else "error")
-    else:
-        push(options.connect(), read_sources(given, group), wanted)
+        return
+    client, sources = options.connect(), read_sources(given, group)
+    how = {**write_options(message, dry_run=bool(dry_run), allow_empty=allow_empty, strict=strict), **rollout}
+    answers, deletions = push(client, sources, how, if_match, prune=prune, yes=yes)
+    show_answers([*answers, *deletions], options.output or options.style().format)
+    if percent and not dry_run:
+        wait_for_pushes(client, answers, percent, timeout_s, allow_none=allow_none)
 
 
 @app.command(cls=Command)
