@@ -207,6 +207,7 @@ async def test_nodes_by_selector(api: Api) -> None:
     assert await ids("") == ["n1", "n2", "n3"]
     wrong = await api.client.get("/api/v1/nodes", params={"selector": "node.cluster ="})
     assert (wrong.status_code, "column" in wrong.json()["detail"]) == (400, True)
+    assert (await api.client.get("/api/v1/nodes", params={"selector": "x" * 5000})).status_code == 422
 
 
 async def test_pages_of_a_selection(api: Api) -> None:

@@ -153,15 +153,6 @@ async def test_unchanged_snapshot_is_not_sent_again(api: Api) -> None:
     assert (answer.status_code, answer.content) == (304, b"")
 
 
-async def test_idempotency_key_applies_once(api: Api) -> None:
-    key = {"idempotency-key": "k1"}
-    first = await api.put("edge", A, headers=key)
-    await api.put("edge", B)
-    again = await api.put("edge", A, headers=key)
-    assert again.json() == first.json()
-    assert (await api.client.get(SNAPSHOT)).json()["resources"][0]["name"] == "b"
-
-
 async def test_dry_run_changes_nothing(api: Api) -> None:
     answer = await api.put("edge", A, params={"dry_run": "true"})
     assert (answer.json()["dry_run"], answer.json()["changes"]["clusters"]["added"]) == (True, ["a"])

@@ -82,22 +82,3 @@ async def test_pages(api: Api, client: Client) -> None:
 async def test_node_that_is_not_connected(api: Api, client: Client) -> None:
     client.leave()
     assert (await api.client.get(PATH)).status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("selector", "names"),
-    [
-        ('node.cluster == "edge"', ["n/1"]),
-        ('node.metadata.role == "web"', ["n/1"]),
-        ('node.metadata.role == "db"', []),
-        ("", ["n/1"]),
-    ],
-)
-async def test_nodes_by_selector(api: Api, client: Client, selector: str, names: list[str]) -> None:
-    answer = await api.client.get("/api/v1/nodes", params={"selector": selector})
-    assert [item["id"] for item in answer.json()["items"]] == names
-
-
-@pytest.mark.parametrize("selector", ["node.clutser == x", "==", "x" * 5000])
-async def test_invalid_selectors_of_holdings_are_refused(api: Api, selector: str) -> None:
-    assert (await api.client.get("/api/v1/nodes", params={"selector": selector})).status_code in {400, 422}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from hashlib import sha256
 from typing import Any
 
 import httpx
@@ -13,8 +12,6 @@ import yaml
 from tests.admin.conftest import Api
 from tests.support.labels import stems
 from tests.support.resources import static_cluster
-from xds.access.tokens import Grant, Tokens
-from xds.admin.dependencies import ApiOptions
 
 PATH = "/api/v1/transactions"
 A, B, C = (static_cluster(name, 80) for name in "abc")
@@ -142,16 +139,6 @@ async def test_waiting_is_for_all_groups(api: Api) -> None:
     )
     assert (answer.status_code, answer.headers["preference-applied"]) == (200, "wait=5")
     assert [result["progress"]["verdict"] for result in answer.json()["results"]] == ["done", "done"]
-
-
-async def test_every_group_needs_its_scope(api: Api) -> None:
-    tokens = Tokens([(sha256(b"t").hexdigest(), Grant("edge team", frozenset({"write:group/edge*"})))])
-    limited = Api(api.plane, ApiOptions(tokens=tokens))
-    header = {"headers": {"authorization": "Bearer t"}}
-    refused = await transact(limited, {"group": "edge-1", "put": [A]}, {"group": "core", "put": [A]}, **header)
-    assert (refused.status_code, refused.json()["missing_scope"]) == (403, "write:group/core")
-    assert (await transact(limited, {"group": "edge-1", "put": [A]}, **header)).status_code == 200
-    assert (await transact(limited, {"group": "edge-1", "put": [A]})).status_code == 401
 
 
 @pytest.mark.parametrize(

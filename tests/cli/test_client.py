@@ -15,7 +15,6 @@ from xds.calls.call import ApiCall
 from xds.cli.arguments import parse_address
 from xds.cli.client import Client
 from xds.cli.errors import CommandError, Exit
-from xds.cli.resources import known_type
 
 
 @pytest.fixture
@@ -94,23 +93,6 @@ def test_answers_of_another_server_are_recognised(peer: Peer, status: int, body:
     assert caught.value.code is Exit.UNREACHABLE
 
 
-def test_https_to_a_port_without_tls_says_so(peer: Peer) -> None:
-    with pytest.raises(CommandError, match="plain HTTP there; use http://") as caught:
-        Client(peer.url.replace("http://", "https://")).run(groups.groups())
-    assert caught.value.code is Exit.UNREACHABLE
-
-
-@pytest.mark.parametrize(("kind", "command"), [("nodes", "nodes"), ("node", "nodes"), ("revisions", "rollout history")])
-def test_a_kind_that_another_command_shows_is_named(kind: str, command: str) -> None:
-    with pytest.raises(CommandError, match=f"did you mean `xds {command}`"):
-        known_type(kind)
-
-
-def test_a_port_out_of_range_is_named() -> None:
-    with pytest.raises(CommandError, match="not between 0 and 65535"):
-        parse_address("127.0.0.1:99999")
-
-
 def test_a_url_is_no_address() -> None:
     with pytest.raises(CommandError, match="not HOST:PORT: 'http://127"):
         parse_address("http://127.0.0.1:18000")
@@ -164,12 +146,6 @@ def test_an_invalid_url_is_wrong_usage(url: str) -> None:
     with pytest.raises(CommandError) as caught:
         Client(url)
     assert caught.value.code is Exit.USAGE
-
-
-def test_no_server_answers() -> None:
-    with pytest.raises(CommandError, match=r"cannot reach http://127\.0\.0\.1:1: ") as caught:
-        Client(f"{LOOPBACK}:1").run(groups.groups())
-    assert caught.value.code is Exit.UNREACHABLE
 
 
 def test_proxy_of_the_environment(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:

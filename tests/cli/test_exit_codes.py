@@ -22,6 +22,7 @@ USAGE: list[list[str]] = [
     ["nodes", "-o", "nope"],
     ["nodes", "extra"],
     ["nodes", "--token-file", NOWHERE],
+    ["--nonsense"],
     ["nacks", "--since", "yesterday"],
     ["nacks", "--state", "nope"],
     ["nacks", "--type", "nope"],
@@ -69,6 +70,9 @@ NOT_FOUND: list[list[str]] = [
     ["describe", "node", "nosuch"],
     ["group", "show", "nosuch"],
     ["rollout", "undo", "edge", "--to", "99"],
+    ["explain", "nosuch"],
+    ["diff", "-g", "edge", "--from", "1", "--to", "99"],
+    ["get", "snapshot", "-g", "nosuch"],
     ["config-entry", "read", "service-defaults", "nosuch"],
     ["service", "show", "nosuch"],
     ["upstreams", "get", "nosuch"],
@@ -92,6 +96,7 @@ def test_findings_set_the_exit_code(remote: Remote, files: dict[str, str], code:
     ran = remote.xds(*(files.get(word, word) for word in asked))
     assert (Exit(ran.code), bool(ran.err or ran.out)) == (Exit(code), True), ran.err
     assert "Traceback" not in ran.err
+    assert code != Exit.NOT_FOUND or "nosuch" in ran.err or "99" in ran.err, "what is not there is named"
 
 
 def test_failed_commands_make_no_revision(remote: Remote, files: dict[str, str], tmp_path: Path) -> None:

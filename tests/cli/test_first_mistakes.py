@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import subprocess
 import sys
@@ -203,40 +204,31 @@ def said(ran: FinishedCommand, code: int, *parts: str) -> None:
     assert all(part in told for part in parts), told
 
 
-def test_a_kind_that_is_a_command(remote: Remote) -> None:
-    said(remote.xds("get", "nodes"), 2, "did you mean `xds nodes`?")
+# What is typed, the exit code, and what the message says.
+MISTYPED: list[tuple[str, int, tuple[str, ...]]] = [
+    ("get nodes", 2, ("did you mean `xds nodes`?",)),
+    ("get node", 2, ("did you mean `xds nodes`?",)),
+    ("get revisions", 2, ("did you mean `xds rollout history`?",)),
+    ("get clutsers", 2, ("did you mean 'clusters'?",)),
+    ("aply", 2, ("apply",)),
+    ("rollout udno edge", 2, ("Did you mean 'undo'?",)),
+    ("get clusters -o yml", 2, ("'yml' is not one of", "'yaml'")),
+    ("apply -f lost.yaml", 2, ("lost.yaml: No such file or directory",)),
+    ("nodes --sever x", 2, ("--server",)),
+    (f"serve --grpc {LOOPBACK}:99999", 2, ("between 0 and 65535",)),
+    ("serve --grpc 0.0.0.0:0 --store memory", 2, ("--insecure",)),
+    ("rollout undo edge --to 0x", 2, ("not a revision: '0x'; revisions are numbers",)),
+    ("group set edge-1 --selector 'node.id == edge-1'", 3, ('quote the value: "edge-1"',)),
+    ("group set edge-1 --selector 'nod.id == \"a\"'", 3, ('did you mean "node"?',)),
+    ("nacks --state opened", 2, ("should be 'open' or 'resolved'",)),
+]
 
 
-def test_a_kind_misspelt(remote: Remote) -> None:
-    said(remote.xds("get", "clutsers"), 2, "did you mean 'clusters'?")
-
-
-def test_a_command_misspelt() -> None:
-    said(xds("aply"), 2, "apply")
-
-
-def test_a_command_of_a_group_misspelt() -> None:
-    said(xds("rollout", "udno", "edge"), 2, "Did you mean 'undo'?")
-
-
-def test_an_unknown_format() -> None:
-    said(xds("get", "clusters", "-o", "yml"), 2, "'yml' is not one of", "'yaml'")
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    said(xds("apply", "-f", tmp_path / "lost.yaml"), 2, "lost.yaml: No such file or directory")
-
-
-def test_an_option_misspelt() -> None:
-    said(xds("nodes", "--sever", "x"), 2, "--server")
-
-
-def test_a_port_out_of_range() -> None:
-    said(xds("serve", "--grpc", f"{LOOPBACK}:99999"), 2, "between 0 and 65535")
-
-
-def test_an_open_address_without_credentials(tmp_path: Path) -> None:
-    said(xds("serve", "--grpc", "0.0.0.0:0", "--data", tmp_path / "d"), 2, "--insecure")
+@pytest.mark.parametrize(("typed", "code", "parts"), MISTYPED, ids=[typed for typed, _, _ in MISTYPED])
+def test_what_is_mistyped_is_named_with_what_was_meant(
+    remote: Remote, typed: str, code: int, parts: tuple[str, ...]
+) -> None:
+    said(remote.xds(*shlex.split(typed)), code, *parts)
 
 
 def test_an_unknown_setting_in_a_file(tmp_path: Path) -> None:
@@ -251,39 +243,6 @@ def test_an_unknown_setting_in_the_environment() -> None:
 def test_a_setting_of_another_kind(tmp_path: Path) -> None:
     file = written(tmp_path / "c.yaml", {"server": {"drain_s": "soon"}})
     said(xds("serve", "--config", file), 2, "server.drain_s", "valid number", "got a text")
-
-
-def test_a_revision_that_is_no_number(remote: Remote) -> None:
-    said(remote.xds("rollout", "undo", "edge", "--to", "0x"), 2, "not a revision: '0x'; revisions are numbers")
-
-
-def test_a_selector_with_a_bare_value(remote: Remote) -> None:
-    ran = remote.xds("group", "set", "edge-1", "--selector", "node.id == edge-1")
-    said(ran, 3, 'quote the value: "edge-1"')
-
-
-def test_a_selector_misspelt(remote: Remote) -> None:
-    said(remote.xds("group", "set", "edge-1", "--selector", 'nod.id == "a"'), 3, 'did you mean "node"?')
-
-
-def test_an_unknown_state(remote: Remote) -> None:
-    said(remote.xds("nacks", "--state", "opened"), 2, "should be 'open' or 'resolved'")
-
-
-def test_what_is_not_there(remote: Remote, tmp_path: Path) -> None:
-    said(remote.xds("get", "clusters", "-g", "nowhere"), 4, "nowhere")
-    said(remote.xds("describe", "node", "nobody"), 4, "nobody")
-    remote.xds("apply", "-g", "there", "-f", pushed(tmp_path / "t.yaml", static_cluster("a", 80)))
-    said(remote.xds("get", "cluster", "lost", "-g", "there"), 4, "lost")
-    said(remote.xds("rollout", "undo", "there", "--to", "99"), 4, "99")
-    said(remote.xds("explain", "nobody"), 4, "nobody")
-    said(remote.xds("diff", "-g", "there", "--from", "1", "--to", "99"), 4, "99")
-
-
-def test_another_revision_than_expected(remote: Remote, tmp_path: Path) -> None:
-    file = pushed(tmp_path / "match.yaml", static_cluster("a", 80))
-    remote.xds("apply", "-g", "match", "-f", file)
-    said(remote.xds("apply", "-g", "match", "-f", file, "--if-match", "7"), 5, "1")
 
 
 def test_a_warning_of_two_equal_endpoints(tmp_path: Path) -> None:
