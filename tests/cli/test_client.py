@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.support.http_peer import Peer, serving
-from tests.support.process import LOOPBACK
 from xds.calls import fleet, groups
 from xds.calls.call import ApiCall
 from xds.cli.arguments import parse_address
@@ -105,17 +104,6 @@ def test_pages_are_one_list(peer: Peer) -> None:
     assert list(Client(peer.url).items(fleet.nodes())) == items
 
 
-def test_a_connection_that_was_given_up_is_made_again(peer: Peer) -> None:
-    client = Client(peer.url)
-    peer.answers(200, {"turn": 1}, is_last=True)
-    assert [client.run(groups.groups()) for _ in range(3)] == [{"turn": 1}] * 3
-
-
-def test_server_may_stand_below_a_path(peer: Peer) -> None:
-    Client(f"{peer.url}/team/").run(groups.snapshot("a/b"))
-    assert peer.asked[0][0] == "/team/api/v1/groups/a%2Fb/snapshot"
-
-
 def test_sources_of_the_token(peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [tmp_path / name for name in ("flag", "variable")]
     for file in files:
@@ -146,12 +134,3 @@ def test_an_invalid_url_is_wrong_usage(url: str) -> None:
     with pytest.raises(CommandError) as caught:
         Client(url)
     assert caught.value.code is Exit.USAGE
-
-
-def test_proxy_of_the_environment(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", f"http://{LOOPBACK}:1")
-    monkeypatch.setenv("no_proxy", "")
-    with pytest.raises(CommandError, match="cannot reach"):
-        Client(peer.url).run(groups.groups())
-    monkeypatch.setenv("no_proxy", LOOPBACK)
-    assert Client(peer.url).run(groups.groups()) == {}
