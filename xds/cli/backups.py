@@ -18,7 +18,7 @@ from xds.backup.archive import CheckedArchive
 from xds.backup.backups import copy_store, examine_directory, is_database, rotate_secret
 from xds.calls import server
 from xds.cli.client import Client, RefusedError, finding_line
-from xds.cli.errors import CommandError, Exit
+from xds.cli.errors import CommandError, Exit, file_errors
 from xds.cli.output import Format, counted, say, write_answer
 from xds.cli.private_file import private_file
 from xds.model.errors import ConflictError, ValidationError
@@ -147,7 +147,5 @@ def _counts_text(checked: CheckedArchive) -> str:
 
 
 def _open_file(source: Path) -> IO[bytes]:
-    try:
+    with file_errors(source):
         return source.open("rb")
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{source}: {error.strerror}") from None

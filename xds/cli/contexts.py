@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from xds.cli.errors import CommandError, Exit
+from xds.cli.errors import CommandError, Exit, file_errors
 
 CONTEXT_VARIABLE = "XDS_CONTEXT"
 DIRECTORY_VARIABLE = "XDG_CONFIG_HOME"
@@ -83,15 +83,13 @@ def _context(path: Path, name: str, values: Any) -> ServerContext:
 
 def write_contexts(contexts: Contexts) -> None:
     """Replace the file as a whole; only the user may read it. Raises ``CommandError``."""
+    from xds.cli.private_file import private_file
+
     path = contexts_path()
-    temporary = path.with_suffix(f".{os.getpid()}")
-    try:
+    with file_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary.write_text(_toml(contexts))
-        temporary.chmod(0o600)
-        temporary.replace(path)
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{path}: {error.strerror}") from None
+    with private_file(path) as file:
+        file.write(_toml(contexts).encode())
 
 
 def _toml(contexts: Contexts) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 
 
 class Exit(IntEnum):
@@ -27,3 +30,12 @@ class CommandError(Exception):
     def __init__(self, code: Exit, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+@contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """A block about a file, whose ``OSError`` becomes a ``CommandError`` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"{path}: {error.strerror or error}") from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from xds.cli.client import RefusedError, finding_line
-from xds.cli.errors import CommandError, Exit
+from xds.cli.errors import CommandError, Exit, file_errors
 from xds.codec import snapshot_directory
 from xds.codec.document import Document, parse_document, read_values
 from xds.codec.positions import TextLayout, locate, other_resource, with_other
@@ -59,10 +59,8 @@ def _with_files(directory: Path, files: F) -> F:
 
 def read_bytes(file: Path) -> bytes:
     """The content of a file, or of standard input. Raises ``CommandError``."""
-    try:
+    with file_errors(file):
         return sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
 
 
 @dataclass(frozen=True, slots=True)

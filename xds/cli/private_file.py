@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from xds.cli.errors import CommandError, Exit
+from xds.cli.errors import file_errors
 
 
 @contextmanager
@@ -20,15 +20,14 @@ def private_file(path: Path) -> Iterator[IO[bytes]]:
     """
     temporary = ""
     try:
-        # ``mkstemp`` creates the file with mode 0600.
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-        with os.fdopen(descriptor, "w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{path}: {error.strerror or error}") from None
+        with file_errors(path):
+            # ``mkstemp`` creates the file with mode 0600.
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
+            with os.fdopen(descriptor, "w+b") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
     finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from xds.cli.additions import ADDITIONS
 from xds.cli.checks import Checked, Checks
 from xds.cli.client import Client, RefusedError
-from xds.cli.errors import CommandError, Exit
+from xds.cli.errors import CommandError, Exit, file_errors
 from xds.cli.files import Text, files_by_group, located, read_bytes, read_object, shown_name, with_excerpt
 from xds.cli.output import Format, counted, print_error, say, write, write_answer, write_document
 from xds.cli.resources import list_resources
@@ -137,10 +137,8 @@ def _removed(checked: Checked, client: Client) -> set[tuple[str, str]]:
 def _envoy_findings(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list[Violation]:
     from xds.envoy.envoy_check import deep_check
 
-    try:
+    with file_errors(envoy):
         return asyncio.run(deep_check(resources, envoy, timeout_s))
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{envoy}: {error.strerror or error}") from None
 
 
 def add_descriptors(files: Sequence[Path]) -> None:

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from xds.calls.access import CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE
 from xds.cli.client import read_token
-from xds.cli.errors import CommandError, Exit
+from xds.cli.errors import CommandError, Exit, file_errors
 from xds.linkerd.proto import conduit_common_pb2, conduit_destination_pb2, destination_pb2
 
 Json = dict[str, Any]
@@ -69,10 +69,8 @@ def _read(given: Path | None, variable: str) -> bytes | None:
     path = given or (Path(os.environ[variable]) if os.environ.get(variable) else None)
     if path is None:
         return None
-    try:
+    with file_errors(path):
         return path.read_bytes()
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{path}: {error.strerror}") from None
 
 
 def follow_endpoints(

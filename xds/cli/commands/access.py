@@ -12,7 +12,7 @@ import typer
 from xds.access.certificate import Certificate, read_pem
 from xds.calls import server
 from xds.cli.app import Command, app, command_family, shared
-from xds.cli.errors import CommandError, Exit
+from xds.cli.errors import CommandError, Exit, file_errors
 from xds.cli.output import write_answer
 from xds.cli.table import Column, Style, TableLayout, rendered
 
@@ -81,10 +81,8 @@ def caller_text(caller: Json) -> str:
 
 def _certificate(file: Path) -> Certificate:
     try:
-        with file.open("rb") as stream:
+        with file_errors(file), file.open("rb") as stream:
             certificate = read_pem(stream.read(FILE_LIMIT_BYTES).decode("ascii"))
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
     except ValueError as error:
         raise CommandError(Exit.USAGE, f"{file}: {error}") from None
     if certificate.not_after <= time():

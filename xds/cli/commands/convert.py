@@ -10,7 +10,7 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import parse_address
-from xds.cli.errors import CommandError, Exit
+from xds.cli.errors import CommandError, Exit, file_errors
 from xds.cli.output import Format, say, to_yaml, write_document
 from xds.envoy.bootstrap import BootstrapOptions
 
@@ -50,10 +50,8 @@ _INCOMPLETE = "the written files cannot be used as they are"
 
 def _write(file: Path, document: Json, format: Format) -> None:
     text = to_yaml(document) if format is Format.YAML else json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    try:
+    with file_errors(file):
         file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
     say(f"wrote {file}")
 
 
