@@ -10,15 +10,13 @@ import os
 import re
 from contextlib import ExitStack
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
-import grpc
 import httpx
 import jsonschema_rs
 import pytest
 
-from tests.server.load_client import V3, report, reporter, told
+from tests.server.load_client import reporting, told
 from tests.support.description import DESCRIPTION
 from tests.support.grpc_stream import SOTW, GrpcStream, sotw, sotw_ack
 from tests.support.process import wait_until
@@ -201,12 +199,8 @@ class Story:
         stream = self._running.enter_context(GrpcStream(self._server.grpc_port, SOTW))
         stream.send(sotw(CLUSTER_TYPE, node_id="edge-1", cluster="edge"))
         stream.send(sotw_ack(stream.receive()))
-        channel = self._running.enter_context(grpc.insecure_channel(f"127.0.0.1:{self._server.grpc_port}"))
-        reports: Queue[bytes | None] = Queue()
-        self._running.callback(reports.put, None)
-        reporting = channel.stream_stream(V3)(iter(reports.get, None))
-        reports.put(report(told("web", total_successful_requests=20), node=reporter("edge-1")))
-        next(reporting)
+        load = told("web", total_successful_requests=20)
+        self._running.enter_context(reporting(self._server.grpc_port, "edge-1", load))
         wait_until(lambda: self._server.request("GET", "/api/v1/load/web").status_code == 200, "load of web")
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
-import grpc
 import hypothesis
 import pytest
 import schemathesis
@@ -22,9 +20,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.server.conftest import SOTW, sotw
-from tests.server.load_client import V3, report, reporter, told
+from tests.server.conftest import sotw
+from tests.server.load_client import reporting, told
 from tests.support.examples import examples
+from tests.support.grpc_stream import GrpcStream
 from tests.support.process import wait_until
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
 from tests.support.server import ServerProcess
@@ -61,29 +60,21 @@ HARD_TO_GUESS = {
 PROGRESS = "GET /api/v1/groups/{group}/revisions/{revision}/progress"  # waits as long as it is asked to
 ENDLESS = {"/api/v1/events"}
 REQUEST_TIMEOUT_S = 20
+FUZZING_S = 600.0
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     directory: Path = tmp_path_factory.mktemp("fuzzed")
-    with (
-        ServerProcess(directory, ["--store", "memory"]) as running,
-        grpc.insecure_channel(f"127.0.0.1:{running.grpc_port}") as channel,
-    ):
+    load = told("a", total_successful_requests=1)
+    with ServerProcess(directory, ["--store", "memory"]) as running:
         prepare(running)
-        requests: Queue[bytes | None] = Queue()
-        call = channel.stream_stream(SOTW)(iter(requests.get, None))
-        requests.put(sotw(node_id="n1"))
-        next(call)
-        reports: Queue[bytes | None] = Queue()
-        reporting = channel.stream_stream(V3)(iter(reports.get, None))
-        reports.put(report(told("a", total_successful_requests=1), node=reporter("n1")))
-        next(reporting)
-        # A report is shown when its window is over.
-        wait_until(lambda: running.request("GET", "/api/v1/load/a").is_success, "the report is shown")
-        yield running
-        requests.put(None)
-        reports.put(None)
+        with GrpcStream(running.grpc_port, deadline_s=FUZZING_S) as stream:
+            stream.send(sotw(node_id="n1")).receive()
+            with reporting(running.grpc_port, "n1", load, deadline_s=FUZZING_S):
+                # A report is shown when its window is over.
+                wait_until(lambda: running.request("GET", "/api/v1/load/a").is_success, "the report is shown")
+                yield running
 
 
 def fuzz(server: ServerProcess) -> dict[str, set[int]]:

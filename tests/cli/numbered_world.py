@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
-import grpc
 import yaml
 
 from tests.cli.conftest import Remote
-from tests.cli.proxy import Proxy
-from tests.server.load_client import V3, report, reporter, told
-from tests.support.process import LOOPBACK, wait_until
+from tests.cli.proxy import STREAM_DEADLINE_S, Proxy
+from tests.server.load_client import reporting, told
+from tests.support.process import wait_until
 from tests.support.resources import eds_cluster, steered_cluster, zoned_load_assignment
 from tests.support.server import ServerProcess
 
@@ -43,9 +41,10 @@ def numbered_world(directory: Path) -> Iterator[Remote]:
         for name in NAMES:
             stack.enter_context(_proxy(server, name)).answer()
             refusing = stack.enter_context(_proxy(server, f"refusing-{name}"))
-            refusing.refusal = REFUSAL + name
+            refusing.nack = REFUSAL + name
             refusing.answer()
-            _report(server, name, stack)
+            loads = [told(each, total_successful_requests=20) for each in dict.fromkeys((name, NAMES[0]))]
+            stack.enter_context(reporting(server.grpc_port, name, *loads, deadline_s=STREAM_DEADLINE_S))
         wait_until(lambda: len(server.nacks()) == len(NAMES), "a NACK of each node")
         wait_until(lambda: len(server.get("/load")["items"]) == len(NAMES), "the load of each cluster")
         wait_until(lambda: all(_decisions(server, name) for name in NAMES), "a decision for each cluster")
@@ -94,15 +93,3 @@ def _decisions(server: ServerProcess, name: str) -> list[Any]:
 
 def _proxy(server: ServerProcess, name: str) -> Proxy:
     return Proxy(server.grpc_port, name, "edge", zone="za")
-
-
-def _report(server: ServerProcess, name: str, stack: ExitStack) -> None:
-    """The node reports load of the cluster of its name, and of one that all report."""
-    channel = stack.enter_context(grpc.insecure_channel(f"{LOOPBACK}:{server.grpc_port}"))
-    reports: Queue[bytes | None] = Queue()
-    stack.callback(reports.put, None)
-    answers = channel.stream_stream(V3)(iter(reports.get, None))
-    stack.callback(answers.cancel)
-    clusters = dict.fromkeys((name, NAMES[0]))
-    reports.put(report(*(told(each, total_successful_requests=20) for each in clusters), node=reporter(name)))
-    next(answers)

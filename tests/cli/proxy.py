@@ -2,60 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, Self
-
-import grpc
-
+from tests.support.grpc_stream import SOTW, GrpcStream
 from tests.support.labels import stem_of
-from tests.support.process import LOOPBACK
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.proto import wire_pb2
 
-METHOD = "/envoy.service.discovery.{}.AggregatedDiscoveryService/StreamAggregatedResources"
 STREAM_DEADLINE_S = 200.0
 
 
-class Proxy:
-    """Subscribes to all clusters of the group named like its node cluster; ``refusal`` answers with NACKs.
+class Proxy(GrpcStream):
+    """Subscribes to all clusters of the group named like its node cluster; with ``nack`` it answers with NACKs.
 
     ``api`` is the transport that it speaks, ``v3`` or ``v2``; ``zone`` is one of region ``r``.
     """
 
     def __init__(self, port: int, node_id: str, cluster: str, api: str = "v3", zone: str = "") -> None:
-        self.refusal = ""
-        self._method = METHOD.format(api)
+        super().__init__(port, SOTW.replace("v3", api), deadline_s=STREAM_DEADLINE_S)
+        self.nack = ""
         self._type_url = V2_URLS[CLUSTER] if api == "v2" else CLUSTER
         locality = wire_pb2.Locality(region="r", zone=zone) if zone else None
-        self._node = wire_pb2.Node(id=node_id, cluster=cluster, locality=locality).SerializeToString()
-        self._channel = grpc.insecure_channel(f"{LOOPBACK}:{port}")
-        self._requests: SimpleQueue[Any] = SimpleQueue()
-
-    def __enter__(self) -> Self:
-        method = self._channel.stream_stream(
-            self._method,
-            request_serializer=wire_pb2.DiscoveryRequest.SerializeToString,
-            response_deserializer=wire_pb2.DiscoveryResponse.FromString,
-        )
-        self._requests.put(wire_pb2.DiscoveryRequest(node=self._node, type_url=self._type_url))
-        self._responses: Iterator[Any] = method(iter(self._requests.get, None), timeout=STREAM_DEADLINE_S)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._requests.put(None)
-        self._channel.close()
+        node = wire_pb2.Node(id=node_id, cluster=cluster, locality=locality).SerializeToString()
+        self.send(wire_pb2.DiscoveryRequest(node=node, type_url=self._type_url).SerializeToString())
 
     def answer(self) -> str:
-        """Read the next response and ACK it, or NACK it with ``refusal``; its version."""
-        response = next(self._responses)
+        """Read the next response and ACK it, or NACK it with the message ``nack``; its version."""
+        response = self.receive()
         request = wire_pb2.DiscoveryRequest(type_url=self._type_url, response_nonce=response.nonce)
-        if self.refusal:
-            request.error_detail.message = self.refusal
+        if self.nack:
+            request.error_detail.message = self.nack
         else:
             request.version_info = response.version_info
-        self._requests.put(request)
+        self.send(request.SerializeToString())
         return str(response.version_info)
 
     def answer_until(self, version: str) -> None:

@@ -7,18 +7,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from threading import Event
 
-import grpc
 import pytest
 
 from tests.support.commands import FinishedCommand, xds
+from tests.support.grpc_stream import GrpcStream, sotw
 from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
 from xds.model.resource_type import CLUSTER
-from xds.proto import wire_pb2
 
 RULES = [
     {"principal": "token:fleet", "node": {"id": "fleet-*"}},
@@ -135,21 +133,9 @@ def test_whoami_shows_the_principal_and_its_scopes(site: Site) -> None:
 
 
 def test_the_principal_is_shown_with_the_node(site: Site) -> None:
-    request = wire_pb2.DiscoveryRequest(type_url=CLUSTER, node=wire_pb2.Node(id="fleet-1").SerializeToString())
-    done = Event()
-
-    def requests() -> Iterator[bytes]:
-        yield request.SerializeToString()
-        done.wait()
-
-    with grpc.insecure_channel(f"{LOOPBACK}:{site.server.grpc_port}") as channel:
-        method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
-        call = channel.stream_stream(method)(requests(), metadata=[("authorization", "Bearer fleet")])
-        try:
-            wait_until(lambda: "fleet-1" in site.server.nodes(), "the node", 10)
-            assert "token:fleet" in site.xds("nodes", "-o", "wide").out
-            assert "token:fleet" not in site.xds("nodes").out
-            assert "principal: token:fleet\n" in site.xds("explain", "fleet-1").out
-        finally:
-            done.set()
-            call.cancel()
+    with GrpcStream(site.server.grpc_port, metadata=[("authorization", "Bearer fleet")]) as stream:
+        stream.send(sotw(CLUSTER, node_id="fleet-1"))
+        wait_until(lambda: "fleet-1" in site.server.nodes(), "the node", 10)
+        assert "token:fleet" in site.xds("nodes", "-o", "wide").out
+        assert "token:fleet" not in site.xds("nodes").out
+        assert "principal: token:fleet\n" in site.xds("explain", "fleet-1").out

@@ -12,17 +12,15 @@ from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from inspect import getdoc
 from pathlib import Path
-from queue import SimpleQueue
 
-import grpc
 import pytest
 
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
-from tests.server.load_client import V3, report, reporter, told
+from tests.server.load_client import report, reporter, reporting, told
 from tests.support import resources as r
 from tests.support.commands import COMMANDS, address, xds
-from tests.support.grpc_stream import SOTW
+from tests.support.grpc_stream import GrpcStream
 from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
@@ -48,7 +46,7 @@ def test_every_point_is_checked(remote: Remote) -> None:
 def test_open_nacks_are_a_warning(remote: Remote) -> None:
     remote.server.push("checked", [static_cluster("a", 80)])
     with Proxy(remote.server.grpc_port, "checked-1", "checked") as proxy:
-        proxy.refusal = "no"
+        proxy.nack = "no"
         proxy.answer()
         remote.server.wait_nack("checked-1", "clusters")
         assert states(remote)["nacks"] == "warning"
@@ -83,13 +81,7 @@ def test_a_watched_directory_that_cannot_be_applied_is_seen(tmp_path: Path, runn
 
 def reported(server: ServerProcess, running: ExitStack, *stats: object) -> None:
     """A node of group ``default`` reports once; its stream stays open until the test ends."""
-    messages: SimpleQueue[object] = SimpleQueue()
-    messages.put(report(*stats, node=reporter("edge-1")))
-    channel = running.enter_context(grpc.insecure_channel(f"{LOOPBACK}:{server.grpc_port}"))
-    answers = channel.stream_stream(V3)(iter(messages.get, None), timeout=100.0)
-    running.callback(answers.cancel)
-    running.callback(messages.put, None)
-    next(answers)
+    running.enter_context(reporting(server.grpc_port, "edge-1", *stats))
     wait_until(lambda: len(server.get("/load")["items"]) == len(stats), "the report is counted")
 
 
@@ -121,18 +113,12 @@ def test_an_outage_has_failed_within_seconds(tmp_path: Path, running: ExitStack)
     server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory", "--lrs-interval", "1s"]))
     remote = Remote(server)
     server.push("default", [static_cluster("web", 80)])
-    messages: SimpleQueue[object] = SimpleQueue()
-    channel = running.enter_context(grpc.insecure_channel(f"{LOOPBACK}:{server.grpc_port}"))
-    answers = channel.stream_stream(V3)(iter(messages.get, None), timeout=100.0)
-    running.callback(answers.cancel)
-    running.callback(messages.put, None)
     well = told("web", 50.0, total_successful_requests=5_000, total_issued_requests=5_000)
-    messages.put(report(well, node=reporter("edge-1")))
-    next(answers)
+    stream = running.enter_context(reporting(server.grpc_port, "edge-1", well))
     wait_until(lambda: server.get("/load")["items"], "the first report is counted")
     assert states(remote)["load"] == "ok"
     for _ in range(12):  # seconds of an outage, reported one by one
-        messages.put(report(told("web", 1.0, total_error_requests=100), node=reporter("edge-1")))
+        stream.send(report(told("web", 1.0, total_error_requests=100), node=reporter("edge-1")))
         time.sleep(1)
     checked = remote.xds("check")
     (line,) = (line for line in checked.out.splitlines() if line.startswith("load"))
@@ -178,10 +164,9 @@ def test_refused_streams_are_a_row_and_a_line_under_no_nodes(tmp_path: Path, run
     server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], environment, token="secret"))
     token = {**address(server.http_port), "XDS_TOKEN": "secret"}
     assert "refused" not in xds("nodes", environment=token).err
-    with grpc.insecure_channel(f"{LOOPBACK}:{server.grpc_port}") as channel:
-        for _ in range(13):
-            with pytest.raises(grpc.RpcError):
-                next(channel.stream_stream(SOTW)(iter(()), timeout=10.0))
+    for _ in range(13):
+        with GrpcStream(server.grpc_port) as stream:
+            stream.refusal()
     line = "13 streams refused in 10 min, last from 127.0.0.1: no token"
     (row,) = (row for row in server.get("/check")["items"] if row["check"] == "streams")
     assert (row["state"], row["detail"]) == ("warning", line)

@@ -135,7 +135,7 @@ def test_wait_shows_nodes_that_have_rejected_or_lack_the_push(remote: Remote, tm
 
         proxy.answer_until("3")
         remote.server.wait_synced(group, name)
-        proxy.refusal = "not to my taste"
+        proxy.nack = "not to my taste"
         refused = pool.submit(apply, 3, "--wait=90%")
         proxy.answer()
         assert refused.result().code == 1

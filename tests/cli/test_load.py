@@ -7,19 +7,14 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any
 
-import grpc
 import pytest
 
 from tests.cli.conftest import Remote
-from tests.server.load_client import V3, report, reporter, told
-from tests.support.process import LOOPBACK, wait_until
+from tests.server.load_client import report, reporting, told
+from tests.support.grpc_stream import GrpcStream
+from tests.support.process import wait_until
 from tests.support.server import ServerProcess
-from xds.proto import wire_pb2
-
-STREAM_DEADLINE_S = 100.0
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +26,14 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
 
 
 @pytest.fixture(scope="module")
-def stream(remote: Remote) -> Iterator[SimpleQueue[Any]]:
-    """An open stream of node ``edge-1`` in ``r/z1``; what is put into it is sent. Cluster ``web`` is reported."""
-    messages: SimpleQueue[Any] = SimpleQueue()
+def stream(remote: Remote) -> Iterator[GrpcStream]:
+    """An open stream of node ``edge-1`` in ``r/z1``. Cluster ``web`` is reported."""
     web = told("web", 2.0, total_successful_requests=90, total_error_requests=10, total_issued_requests=100)
     web.upstream_locality_stats[0].total_requests_in_progress = 4
     web.dropped_requests.add(category="lb", dropped_count=3)
-    messages.put(report(web, told("idle", 2.0), node=reporter("edge-1")))
-    with grpc.insecure_channel(f"{LOOPBACK}:{remote.server.grpc_port}") as channel:
-        answers = channel.stream_stream(V3)(iter(messages.get, None), timeout=STREAM_DEADLINE_S)
-        wire_pb2.LoadStatsResponse.FromString(next(answers))
+    with reporting(remote.server.grpc_port, "edge-1", web, told("idle", 2.0)) as opened:
         wait_until(lambda: remote.server.get("/load")["items"], "the report is counted")
-        yield messages
-        messages.put(None)
+        yield opened
 
 
 @pytest.mark.usefixtures("stream")
@@ -94,12 +84,10 @@ class TestLoad:
         far = remote.xds("load", "--window", "2h")
         assert (far.code != 0, "window" in far.err) == (True, True)
 
-    def test_load_is_shown_again_when_it_changes(
-        self, remote: Remote, stream: SimpleQueue[Any], tmp_path: Path
-    ) -> None:
+    def test_load_is_shown_again_when_it_changes(self, remote: Remote, stream: GrpcStream, tmp_path: Path) -> None:
         with remote.start(tmp_path, "load", "-w", "--columns", "cluster,nodes") as following:
             following.wait_until(lambda: "web" in following.log(), "the first rendering")
-            stream.put(report(told("late", 2.0, total_successful_requests=1)))
+            stream.send(report(told("late", 2.0, total_successful_requests=1)))
             following.wait_until(lambda: "late" in following.log(), "the second one")
             os.kill(following.pid, signal.SIGINT)
             wait_until(lambda: not following.running, "the end")

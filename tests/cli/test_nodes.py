@@ -40,7 +40,7 @@ def node(remote: Remote, group: str) -> Iterator[Proxy]:
 
 def refuse(remote: Remote, node: Proxy, group: str, proxy_id: str = "") -> None:
     """Push revision 2, which the proxy rejects."""
-    node.refusal = "not to my taste"
+    node.nack = "not to my taste"
     remote.server.push(group, [static_cluster("a", 81), static_cluster("c", 80)])
     node.answer()
     remote.server.wait_nack(proxy_id or f"{group}-1", "clusters")
@@ -200,7 +200,7 @@ def test_rollout_status_waits_and_tells(remote: Remote, node: Proxy, group: str)
         waiting = pool.submit(remote.xds, "rollout", "status", group, "--wait")
         node.answer_until("2")
         assert waiting.result().code == 0
-    node.refusal = "not to my taste"
+    node.nack = "not to my taste"
     remote.server.push(group, [static_cluster("a", 83), static_cluster("b", 80)])
     node.answer()
     refused = remote.xds("rollout", "status", group, "--wait")
@@ -215,8 +215,8 @@ def test_equal_nacks_of_a_push_are_one_line(remote: Remote, group: str) -> None:
         proxies = [connected.enter_context(Proxy(remote.server.grpc_port, f"{group}-{n}", group)) for n in numbers]
         for proxy in proxies:
             proxy.answer()
-            proxy.refusal = "of the others"
-        proxies[-1].refusal = "of its own"
+            proxy.nack = "of the others"
+        proxies[-1].nack = "of its own"
         remote.server.push(group, [static_cluster("a", 80)])
         for number, proxy in zip(numbers, proxies, strict=True):
             proxy.answer()

@@ -92,7 +92,7 @@ def test_equal_nacks_are_one_row(remote: Remote) -> None:
         remote.server.wait_synced("edge", "edge-11")
         remote.server.push("edge", [static_cluster("a", 81), static_cluster("b", 80)])
         for number, proxy in enumerate(proxies):
-            proxy.refusal = "no b here" if number < 3 else "another reason"
+            proxy.nack = "no b here" if number < 3 else "another reason"
             proxy.answer()
         for node in ("edge-1", "edge-2", "edge-10", "edge-11"):
             remote.server.wait_nack(node, "clusters")

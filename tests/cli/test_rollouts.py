@@ -46,7 +46,7 @@ class Answering:
         with suppress(grpc.RpcError, StopIteration):
             while True:
                 # The refusal is chosen before the response is read: a proxy that refuses does so from the second on.
-                proxy.refusal = REFUSAL if self.versions[name] and refuses else ""
+                proxy.nack = REFUSAL if self.versions[name] and refuses else ""
                 self.versions[name].append(proxy.answer())
 
 

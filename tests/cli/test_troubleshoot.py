@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
-import grpc
 import pytest
 
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
-from tests.server.load_client import V3, report, reporter, told
+from tests.server.load_client import reporting, told
 from tests.support import resources as r
 from tests.support.bootstrap import EnvoyBootstrap
 from tests.support.envoy import EnvoyProcess
 from tests.support.pki import CertificateAuthority
-from tests.support.process import LOOPBACK, wait_until
+from tests.support.process import wait_until
 
 NODE, GROUP = "edge-1", "edge"
 PORT = 9  # nothing is sent there
@@ -132,7 +130,7 @@ def test_the_requests_of_the_node_itself(remote: Remote, errors: int, state: str
         stack.enter_context(Proxy(remote.server.grpc_port, name, name)).answer()
         for node, failed in ((name, errors), (f"{name}-other", 100)):
             load = told(name, total_successful_requests=10, total_error_requests=failed)
-            stack.enter_context(reported(remote, node, load))
+            stack.enter_context(reporting(remote.server.grpc_port, node, load))
         wait_until(lambda: reporters_n(remote, name) == 2, "two reports")
         ran = remote.xds("troubleshoot", name, "--to", name, "-o", "json")
     (step,) = [item for item in ran.json()["items"] if item["step"] == "load"]
@@ -144,7 +142,8 @@ def test_a_node_without_requests_is_shown_by_its_latest_report(remote: Remote) -
     remote.server.push("idle", [r.static_cluster("idle", PORT)])
     with ExitStack() as stack:
         stack.enter_context(Proxy(remote.server.grpc_port, "idle", "idle")).answer()
-        stack.enter_context(reported(remote, "idle", told("idle", interval_s=2.5, total_successful_requests=0)))
+        load = told("idle", interval_s=2.5, total_successful_requests=0)
+        stack.enter_context(reporting(remote.server.grpc_port, "idle", load))
         wait_until(lambda: reporters_n(remote, "idle") == 1, "the report")
         ran = remote.xds("troubleshoot", "idle", "--to", "idle")
     assert "no requests of this node in its latest report (2.5 s)" in ran.out
@@ -154,19 +153,6 @@ def reporters_n(remote: Remote, cluster: str) -> int:
     """How many nodes have reported the load of a cluster: there is nothing to ask for before the first has."""
     answer = remote.server.request("GET", f"/api/v1/load/{cluster}", params={"by": "node"})
     return len(answer.json()["reporters"]) if answer.status_code == 200 else 0
-
-
-@contextmanager
-def reported(remote: Remote, node: str, load: Any) -> Iterator[None]:
-    """A node that has reported the load of a cluster."""
-    with grpc.insecure_channel(f"{LOOPBACK}:{remote.server.grpc_port}") as channel:
-        reports: SimpleQueue[bytes | None] = SimpleQueue()
-        answers = channel.stream_stream(V3)(iter(reports.get, None))
-        reports.put(report(load, node=reporter(node)))
-        next(answers)
-        yield
-        reports.put(None)
-        answers.cancel()
 
 
 def test_a_node_that_is_gone_or_unknown(remote: Remote) -> None:

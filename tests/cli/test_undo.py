@@ -169,7 +169,7 @@ def test_an_undone_revision_that_is_restored_counts_as_good(team: Team) -> None:
 def test_undo_is_refused_when_all_earlier_revisions_were_rejected(remote: Remote) -> None:
     group = "refusing"
     with Proxy(remote.server.grpc_port, "proxy-1", group) as proxy:
-        proxy.refusal = "no, thanks"
+        proxy.nack = "no, thanks"
         remote.server.push(group, [static_cluster("first", 80)], message="one")
         proxy.answer()
         remote.server.wait_nack("proxy-1", "clusters")

@@ -14,17 +14,16 @@ import grpc
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cli.proxy import METHOD, Proxy
+from tests.cli.proxy import STREAM_DEADLINE_S, Proxy
 from tests.server.load_client import V3, report, reporter, told
 from tests.support import resources as r
+from tests.support.grpc_stream import GrpcStream, sotw
 from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
 from xds.model.resource_type import ENDPOINT
-from xds.proto import wire_pb2
 
 GROUP = "default"
-STREAM_DEADLINE_S = 200.0
 SERIES = re.compile(r"\b((?:xds|process)_\w+|up\b)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(=~|!=|=|!~)"([^"]*)"')
 
@@ -78,9 +77,10 @@ def watched_server(directory: Path, running: ExitStack) -> ServerProcess:
     silent.answer()
     server.push("edge", [r.steered_cluster("web"), r.zoned_load_assignment("web", {"z1": [1]})])
     refusing = running.enter_context(Proxy(server.grpc_port, "refusing", "edge"))
-    refusing.refusal = "no good"
+    refusing.nack = "no good"
     refusing.answer()
-    _subscribe(running, server.grpc_port, "absent")
+    asking = running.enter_context(GrpcStream(server.grpc_port, deadline_s=STREAM_DEADLINE_S))
+    asking.send(sotw(ENDPOINT, ["absent"], "asking", "edge"))
     certificate = authority.issue("pushed")
     chain, key = certificate.path.read_text(), certificate.key_path.read_text()
     tls = {"certificate_chain": {"inline_string": chain}, "private_key": {"inline_string": key}}
@@ -142,18 +142,6 @@ def _report(port: int, stop: Event) -> None:
                 pass
         except grpc.RpcError:
             assert stop.is_set()
-
-
-def _subscribe(running: ExitStack, port: int, name: str) -> None:
-    """Request a ClusterLoadAssignment of this name, on a stream of its own."""
-    channel = running.enter_context(grpc.insecure_channel(f"{LOOPBACK}:{port}"))
-    call = channel.stream_stream(METHOD.format("v3"), request_serializer=wire_pb2.DiscoveryRequest.SerializeToString)
-    node = wire_pb2.Node(id="asking", cluster="edge").SerializeToString()
-    request = wire_pb2.DiscoveryRequest(node=node, type_url=ENDPOINT, resource_names=[name])
-    over = Event()
-    stream = call((one for one in (request, None) if one is not None or over.wait()), timeout=STREAM_DEADLINE_S)
-    running.callback(stream.cancel)
-    running.callback(over.set)
 
 
 def scrape(server: ServerProcess) -> Served:

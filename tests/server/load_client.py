@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tests.server.conftest import Harness, RawStream, within
+from tests.support.grpc_stream import STREAM_DEADLINE_S, GrpcStream
 from xds.lrs.report_stream import SEND_ALL_CLUSTERS
 from xds.proto import wire_pb2
 
@@ -35,6 +37,14 @@ def told(cluster: str = "c1", interval_s: float = 1.0, zone: wire_pb2.Locality =
 def report(*stats: Any, node: bytes = b"") -> bytes:
     """A LoadStatsRequest."""
     return wire_pb2.LoadStatsRequest(node=node, cluster_stats=stats).SerializeToString()
+
+
+@contextmanager
+def reporting(port: int, node_id: str, *stats: Any, deadline_s: float = STREAM_DEADLINE_S) -> Iterator[GrpcStream]:
+    """An open stream of a node that has reported these clusters, on a connection of its own."""
+    with GrpcStream(port, V3, deadline_s=deadline_s) as stream:
+        stream.send(report(*stats, node=reporter(node_id))).receive()
+        yield stream
 
 
 class Reporter(RawStream):

@@ -53,6 +53,12 @@ def sotw_ack(response: Any, names: Iterable[str] = ()) -> bytes:
     return request.SerializeToString()
 
 
+def _answer_of(method: str) -> Any:
+    if method.endswith("/StreamLoadStats"):
+        return wire_pb2.LoadStatsResponse
+    return wire_pb2.DeltaDiscoveryResponse if "/Delta" in method else wire_pb2.DiscoveryResponse
+
+
 class GrpcStream:
     """A stream on its own channel, or on ``channel``. Nothing is read until the test asks for it."""
 
@@ -69,7 +75,7 @@ class GrpcStream:
         self._requests: SimpleQueue[bytes | None] = SimpleQueue()
         call = self._channel.stream_stream(method)
         self._call = call(iter(self._requests.get, None), timeout=deadline_s, metadata=metadata)
-        self._parse = (wire_pb2.DeltaDiscoveryResponse if "/Delta" in method else wire_pb2.DiscoveryResponse).FromString
+        self._parse = _answer_of(method).FromString
 
     def send(self, *requests: bytes) -> Self:
         """Queue requests. They are sent in order, after this call."""
