@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.commands import FinishedCommand, address, xds
 from tests.support.process import ChildProcess
+from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
 from tests.support.server_forks import ForkedServer
 
@@ -33,3 +34,12 @@ class Remote:
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
     with ExitStack() as stack:
         yield Remote(stack.enter_context(ServerProcess(tmp_path_factory.mktemp("server"), ["--store", "memory"])))
+
+
+@pytest.fixture
+def group(remote: Remote, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A group for one test, with a cluster."""
+    name = request.node.originalname.removeprefix("test_")[:40].rstrip("_")
+    remote.server.push(name, [static_cluster("a", 80)])
+    yield name
+    remote.server.request("DELETE", f"/api/v1/groups/{name}", params={"allow_empty": "true"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
@@ -19,15 +18,6 @@ from tests.support.server import ServerProcess
 from xds.calls.call import ApiCall
 from xds.cli.client import Client
 from xds.cli.commands import group as group_settings
-
-
-@pytest.fixture
-def group(remote: Remote, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A group for one test, with a cluster."""
-    name = request.node.originalname.removeprefix("test_")[:40].rstrip("_")
-    remote.server.push(name, [static_cluster("a", 80)])
-    yield name
-    remote.server.request("DELETE", f"/api/v1/groups/{name}", params={"allow_empty": "true"})
 
 
 def settings(remote: Remote, group: str) -> tuple[object, ...]:

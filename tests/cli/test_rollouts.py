@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
@@ -48,15 +47,6 @@ class Answering:
                 # The refusal is chosen before the response is read: a proxy that refuses does so from the second on.
                 proxy.nack = REFUSAL if self.versions[name] and refuses else ""
                 self.versions[name].append(proxy.answer())
-
-
-@pytest.fixture
-def group(remote: Remote, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A group for one test, with a cluster."""
-    name = request.node.originalname.removeprefix("test_")[:40].rstrip("_")
-    remote.server.push(name, [static_cluster("a", 80)])
-    yield name
-    remote.server.request("DELETE", f"/api/v1/groups/{name}", params={"allow_empty": "true"})
 
 
 @pytest.fixture

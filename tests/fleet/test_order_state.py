@@ -9,6 +9,7 @@ from xds.fleet.fleet import Fleet
 from xds.fleet.order_state import NAMES_SHOWN, lingering_until
 from xds.fleet.state import HeldResources, LingeringResources, Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, V2_URLS
+from xds.model.snapshot import Snapshot
 from xds.protocol.events import HeldContent as HeldBack
 from xds.protocol.events import HoldChanged, LingerChanged, LingerCut
 from xds.snapshots.linger import NOTHING_LINGERS, Lingering, Removal
@@ -121,9 +122,6 @@ def test_held_content_is_shown_with_the_clusters_that_it_waits_for(fleet: Fleet)
 
 
 def test_a_node_with_held_content_is_not_in_step(fleet: Fleet) -> None:
-    from xds.fleet.event_log import EventFilter, EventKind
-    from xds.model.snapshot import Snapshot
-
     client = Client(fleet)
     served = resource_set("clusters", "1", a="a")
     fleet.published(Snapshot("default", 1, {CLUSTER: served}))
