@@ -10,23 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import grpc
 import pytest
 
-from tests.support.process import LOOPBACK, wait_until
+from tests.support.grpc_stream import GrpcStream, sotw
+from tests.support.process import wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
 from xds.app.reload import Reloader
 from xds.fleet.event_log import EventLog
 from xds.model.resource_type import CLUSTER
-from xds.proto import wire_pb2
 from xds.server.counters import Metrics
 from xds.settings.settings import Settings, SettingsError
 
-ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 ADMIN = {"name": "root", "scopes": ["admin"]}
 PROXY = {"name": "proxy", "scopes": ["xds"]}
 
@@ -61,20 +59,12 @@ class Site:
     def hang_up(self) -> None:
         os.kill(self.server.process.pid, signal.SIGHUP)
 
-    def proxy(self, token: str = "proxy") -> Any:
+    def proxy(self) -> GrpcStream:
         """Open a stream and wait for its response."""
-        channel = self._running.enter_context(grpc.insecure_channel(f"{LOOPBACK}:{self.server.grpc_port}"))
-        request = wire_pb2.DiscoveryRequest(type_url=CLUSTER, node=wire_pb2.Node(id="n1").SerializeToString())
-        sent = Event()
-
-        def requests() -> Iterator[bytes]:
-            yield request.SerializeToString()
-            sent.wait()  # the stream stays open
-
-        self._running.callback(sent.set)
-        call: Any = channel.stream_stream(ADS)(requests(), metadata=[("authorization", f"Bearer {token}")])
-        next(call)
-        return call
+        token = [("authorization", "Bearer proxy")]
+        stream = self._running.enter_context(GrpcStream(self.server.grpc_port, metadata=token))
+        stream.send(sotw(CLUSTER)).receive()
+        return stream
 
     def status(self, token: str) -> int:
         answer = self.server.request("GET", "/api/v1/groups", headers={"authorization": f"Bearer {token}"})
@@ -90,12 +80,12 @@ def site(tmp_path: Path) -> Iterator[Site]:
 @pytest.mark.parametrize("how", [Site.hang_up, lambda site: None], ids=["SIGHUP", "file"])
 def test_tokens_and_rules_are_read_again(site: Site, how: Callable[[Site], None]) -> None:
     """SIGHUP reloads the rules; it once ended the process."""
-    call = site.proxy()
+    proxy = site.proxy()
     site.write(auth(ADMIN, {"name": "second", "scopes": ["read"]}))
     how(site)
     wait_until(lambda: site.status("second") == 200, "the new token", 15)
     with pytest.raises(grpc.RpcError) as ended:  # the proxy's token was revoked
-        next(call)
+        proxy.receive()
     assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert site.server.metrics()['xds_server_auth_reloads_total{result="ok"}'] == 1
     shown = site.server.get("/config")["auth"]["tokens"]
