@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from queue import SimpleQueue
 from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
 from tests.browser.world import STREAM_S, first_request, identity, refusal
+from tests.server.load_client import V3, report
 from tests.support import resources as r
-from tests.support.grpc_stream import SOTW, GrpcStream, open_channel, sotw_ack
+from tests.support.grpc_stream import SOTW, GrpcStream, sotw_ack
 from xds.proto import wire_pb2
-
-LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 
 
 class FollowingNode:
@@ -65,18 +63,15 @@ class ReportedLoad:
                 total_successful_requests=requests - errors,
                 total_error_requests=errors,
             )
-        self._report = wire_pb2.LoadStatsRequest(cluster_stats=[stats]).SerializeToString()
-        self._requests: SimpleQueue[bytes | None] = SimpleQueue()
-        self._requests.put(wire_pb2.LoadStatsRequest(node=node.SerializeToString()).SerializeToString())
-        self._channel = open_channel(port)
+        self._report = report(stats)
+        self._stream = GrpcStream(port, V3, deadline_s=STREAM_S).send(report(node=node.SerializeToString()))
         self._ended = Event()
         self._thread = Thread(target=self._tell, daemon=True)
 
     def _tell(self) -> None:
-        answers = self._channel.stream_stream(LRS)(iter(self._requests.get, None), timeout=STREAM_S)
-        next(answers)
+        self._stream.receive()
         while not self._ended.is_set():
-            self._requests.put(self._report)
+            self._stream.send(self._report)
             self._ended.wait(1)
 
     def __enter__(self) -> Self:
@@ -86,5 +81,4 @@ class ReportedLoad:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._ended.set()
         self._thread.join(10)
-        self._requests.put(None)
-        self._channel.close()
+        self._stream.close()
