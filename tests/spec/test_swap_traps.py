@@ -491,6 +491,21 @@ def test_trap_10_lingering_is_bounded(server: Server, variant: Variant) -> None:
     assert f"c{129 - 80}" in client.active
 
 
+def test_trap_10_what_a_held_route_leads_to_does_not_end_early(server: Server, variant: Variant) -> None:
+    server.rules = replace(server.rules, linger_max=2)
+    server.clients = ClientTable(server.cache, server.rules)
+    client = live(server, variant, site("a"))
+    refused = joined(site("b"), {CLUSTER: {"b": "bad"}})
+    for index in range(5):
+        push(server, joined(refused, {CLUSTER: {f"x{index}": "static"}}))
+        spend(1, client)
+    assert set(client.active) == {"a", "x2", "x3", "x4"}
+    assert not client.lost
+    push(server, site("b"))
+    spend(DRAINED_S, client)
+    assert_in_step(client, site("b"))
+
+
 def test_trap_10_an_early_end_of_lingering_is_an_event(server: Server, variant: Variant) -> None:
     """An event names them."""
     server.rules = replace(server.rules, linger_max=2)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from xds.model.names import NO_NAMES
+from xds.model.names import NO_NAMES, WILDCARD
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot, empty_set
 from xds.protocol.cluster_parts import PARTS
@@ -36,10 +36,27 @@ def with_removed(
             used = names
         if used:
             names_to_linger.append((url, used))
-    lingerings = facts.releases.lingerings
-    every = lingerings.with_removed(facts.lingering, revision, tuple(names_to_linger))
-    latest = lingerings.latest(every, facts.rules.linger_max)
-    return latest, every.removals[: len(every.removals) - len(latest.removals)]
+    releases, limit = facts.releases, facts.rules.linger_max
+    every = releases.lingerings.with_removed(facts.lingering, revision, tuple(names_to_linger))
+    if len(every.removals) <= limit:
+        return every, ()
+    led_to = releases.results.of(_led_to, facts.released, facts.url_of("listeners"))
+    latest = releases.lingerings.latest(every, limit, led_to)
+    return latest, tuple(each for each in every.removals[:-limit] if each not in latest.removals)
+
+
+def _led_to(released: Snapshot, listeners_url: str) -> frozenset[ResourceId]:
+    """What the released listeners refer to, directly or indirectly: new requests of the client use it."""
+    used, pending = set[ResourceId](), [(listeners_url, name) for name in released.get(listeners_url).resources]
+    while pending:
+        url, name = pending.pop()
+        resource = released.get(url).resources.get(name)
+        if (url, name) not in used and resource is not None:
+            used.add((url, name))
+            for each in resource.references:
+                names = released.get(each.type_url).resources if each.name == WILDCARD else (each.name,)
+                pending += ((each.type_url, one) for one in names)
+    return frozenset(used)
 
 
 def with_ends(facts: ClientFacts, now_s: float, drain_until_s: float, *, drains: bool) -> tuple[Lingering, float]:

@@ -132,11 +132,9 @@ class Lingerings:
         remaining = tuple(each for each in lingering.removals if each.ends_s is None or each.ends_s > now_s)
         return lingering if len(remaining) == len(lingering.removals) else self._of(remaining)
 
-    def latest(self, lingering: Lingering, limit: int) -> Lingering:
-        """``lingering`` with its latest ``limit`` removals only."""
-        if len(lingering.removals) <= limit:
-            return lingering
-        return self._of(lingering.removals[-limit:])
+    def latest(self, lingering: Lingering, limit: int, used: frozenset[tuple[str, str]]) -> Lingering:
+        """``lingering`` with its latest ``limit`` removals; of the others, with the resources ``used`` (type, name)."""
+        return self._results.of(_latest, lingering, limit, used)
 
     def _of(self, removals: tuple[Removal, ...]) -> Lingering:
         return self._results.of(Lingering, removals) if removals else NOTHING_LINGERS
@@ -192,6 +190,15 @@ def _missing_in(lingering: Lingering, goal: Snapshot) -> Lingering:
 
 def _with_removed(lingering: Lingering, revision: int, names: NamesByType) -> Lingering:
     return Lingering((*lingering.removals, Removal(revision, dict(names))))
+
+
+def _latest(lingering: Lingering, limit: int, used: frozenset[tuple[str, str]]) -> Lingering:
+    kept = []
+    for each in lingering.removals[:-limit]:
+        names = names_by_type({url: [n for n in names if (url, n) in used] for url, names in each.names.items()})
+        if names:
+            kept.append(each if dict(names) == each.names else replace(each, names=dict(names)))
+    return Lingering((*kept, *lingering.removals[-limit:]))
 
 
 def _with_ends(
