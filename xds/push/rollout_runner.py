@@ -21,6 +21,7 @@ from xds.rollouts.decide import decide
 from xds.rollouts.rollout import Rollout, RolloutState
 from xds.store.base import StoreError
 from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
+from xds.tasks.threads import run_sized
 
 TICK_S = 1.0
 POLL_S = 0.05
@@ -91,7 +92,8 @@ class RolloutRunner:
         present = self._rollouts.find(rollout.group)
         if present != rollout or present is None:
             return  # somebody has acted meanwhile
-        after = decide(present, gathered.facts, time())
+        size = len(gathered.facts.connected)  # the next wave of ten thousand nodes takes some tens of milliseconds
+        after = await run_sized(decide, present, gathered.facts, time(), resources=size)
         if after == present:
             self._rollouts.note_progress(after)
         elif after.state is not RolloutState.ROLLED_BACK:
