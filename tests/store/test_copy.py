@@ -1,6 +1,6 @@
 """A store with a copy on this disk: what the copy has, and what it is good for while the database is silent.
 
-The database is one of SQLite in memory that can be silent. That of PostgreSQL is in ``test_postgres_copy``.
+The database is one of SQLite in memory that can be silent; `tests.replicas.test_silent_database` has PostgreSQL.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from xds.store.base import (
     UnavailableError,
     blob_id,
 )
-from xds.store.copy import copier
+from xds.store.copy import copier, copy_rows
 from xds.store.copy.copied_store import CopiedStore
 from xds.store.copy.copy_file import CopyFile
 from xds.store.copy.copy_rows import Kept
@@ -376,6 +376,22 @@ async def test_the_copy_keeps_no_more_than_it_needs(
         assert len(lines) == KEPT.revisions + 1
         assert (await copy.stats()).blobs == KEPT.revisions + 2
         assert await recent(copy, "g", 30 - KEPT.revisions) == picture
+
+
+async def test_a_collection_amid_copying_leaves_the_copy_whole(
+    database: AwayDatabase, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bodies are there before the rows that name them."""
+    monkeypatch.setattr(copier, "COLLECT_EVERY_S", 0.0)
+    monkeypatch.setattr(copier, "BLOBS_AT_ONCE", 1)
+    async with opened(shared(database, path)) as store:
+        assert isinstance(store, SharedStore)
+        for number in range(5):
+            await push(store, full(*(cluster(f"c{each}", b"%d-%d" % (number, each)) for each in range(20))))
+            await copied(store)
+    async with opened(CopyFile(path)) as copy:
+        assert isinstance(copy, CopyFile)
+        assert await copy.query(copy_rows.find_damage) == ""
 
 
 async def test_a_database_that_went_back_does_not_take_the_copy_back(database: AwayDatabase, path: Path) -> None:

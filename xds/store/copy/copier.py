@@ -149,12 +149,14 @@ class Copier:
         news = await self._source.query(lambda connection: copy_rows.news_of(connection, group, since, kept, now_s))
         if news is None:
             return
-        missing = await copy.query(partial(copy_rows.missing, hashes=news.hashes()))
-        blobs = [each.hex() for each in missing]
-        for at in range(0, len(blobs), BLOBS_AT_ONCE):
-            some = await self._source.blobs(blobs[at : at + BLOBS_AT_ONCE])
-            await copy.write(partial(copy_rows.put_blobs, blobs=some))
-        if await copy.put_group(news):
+        async with copy.no_collection():  # which deletes bodies that no row names yet
+            missing = await copy.query(partial(copy_rows.missing, hashes=news.hashes()))
+            blobs = [each.hex() for each in missing]
+            for at in range(0, len(blobs), BLOBS_AT_ONCE):
+                some = await self._source.blobs(blobs[at : at + BLOBS_AT_ONCE])
+                await copy.write(partial(copy_rows.put_blobs, blobs=some))
+            is_put = await copy.put_group(news)
+        if is_put:
             self._heads[group] = news.head
         else:
             await self._copy_group(copy, group, kept, anew=True)

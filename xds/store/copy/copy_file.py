@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from xds.store.base import CorruptError
@@ -18,6 +19,10 @@ class CopyFile(SqliteStore):
     def __init__(self, path: Path, *, max_bytes: int | None = None) -> None:
         super().__init__(path, max_bytes=max_bytes)
         self._acknowledged = NothingAcknowledged(path)
+
+    def no_collection(self) -> AbstractAsyncContextManager[object]:
+        """Nobody collects meanwhile."""
+        return self._no_collection()
 
     async def write(self, job: Job[None]) -> None:
         """Run a job that writes, as one short transaction. Raises ``StoreError``."""
