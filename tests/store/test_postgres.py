@@ -63,12 +63,14 @@ from xds.store.postgres.failures import SHOWN
 from xds.store.postgres.listener import TICK_S, Listener
 from xds.store.postgres.turn_rows import LONGEST_S
 from xds.store.records import Record
-from xds.store.retention import Retention, StoreCondition
+from xds.store.retention import Collected, Retention, StoreCondition
 from xds.store.sql.connection import Job, SqlConnection
 from xds.store.sql.ledger import CommitCall, commit_all
 from xds.store.sqlite.engine import SqliteStore
 
 KILLS = 50
+ONLY_THE_LATEST = Retention(revisions=1, age_s=-1.0)
+GROUPS = ("g", "h")
 
 T = TypeVar("T")
 
@@ -194,12 +196,37 @@ async def test_a_collector_in_another_process_deletes_only_what_nobody_names(url
     await store.close()
 
 
+class Pausing(PostgresStore):
+    """Stops amid a collection: before it looks which bodies are in use; if it ``is_late``, before it deletes others."""
+
+    def __init__(self, url: str, *, is_late: bool) -> None:
+        super().__init__(url)
+        self.pauses, self.may_go_on = asyncio.Event(), asyncio.Event()
+        self._is_late, self._sweeps = is_late, False
+
+    async def _sweep(self) -> Collected:
+        self._sweeps = True
+        if not self._is_late:
+            await self._pause()
+        return await super()._sweep()
+
+    async def _repeat(self, job: Job[Collected]) -> Collected:
+        if self._sweeps:
+            await self._pause()
+        return await super()._repeat(job)
+
+    async def _pause(self) -> None:
+        self.pauses.set()
+        await self.may_go_on.wait()
+
+
 class Losing(PostgresStore):
     """Loses its session before the step of a collection whose number is ``at``: another server begins to collect."""
 
-    def __init__(self, url: str, server: PostgresServer, other: PostgresStore, at: int) -> None:
+    def __init__(self, url: str, server: PostgresServer, other: Pausing, at: int) -> None:
         super().__init__(url)
         self.steps = 0
+        self.others: asyncio.Task[Collected] | None = None
         self._server, self._other, self._at = server, other, at
 
     async def _step(self, job: Job[T]) -> T:
@@ -207,24 +234,42 @@ class Losing(PostgresStore):
         if self.steps == self._at:
             pid = await self.query(lambda each: each.execute("SELECT pg_backend_pid()").fetchone()[0])
             self._server.execute(f"SELECT pg_terminate_backend({pid})")
-            for body in (b"other", b"first"):  # a body that is in use has a row in the past again
-                await push(self._other, full(cluster("a", body)))
-            await self._other._trim("g", Retention(revisions=1, age_s=-1.0), 0.0)
+            await use_again(self._other)
+            self.others = asyncio.create_task(self._other.collect(ONLY_THE_LATEST, 0.0))
+            await self._other.pauses.wait()
+            await use_again(self._other)
         return await super()._step(job)
 
 
+async def use_again(store: Store) -> None:
+    """A body that is in use has a row in the past again."""
+    for group in GROUPS:
+        for body in (b"other", b"first"):
+            await push(store, full(cluster("a", body)), group)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.usefixtures("small_steps")
-async def test_a_server_that_lost_its_session_amid_a_collection_deletes_nothing_in_use(server: PostgresServer) -> None:
+async def test_a_server_that_lost_its_session_amid_a_collection_takes_nothing_in_use(
+    server: PostgresServer, is_late: bool
+) -> None:
+    """Neither does it delete a body, nor does it leave one to the server that collects by now."""
     for at in count(1):
         url = server.make_database()
-        other = await opened(url)
+        other = Pausing(url, is_late=is_late)
         store = Losing(url, server, other, at)
-        await store.open()
-        for body in (b"first", b"second", b"first"):
-            await push(store, full(cluster("a", body)))
+        for each in (store, other):
+            await each.open()
+        for group in GROUPS:
+            await push(store, full(cluster("a", b"first")), group)
+        await use_again(store)
         with suppress(UnavailableError):
-            await store.collect(Retention(revisions=1, age_s=-1.0), 0.0)
-        assert await contents(other, await other.manifest("g")) == [cluster("a", b"first")]
+            await store.collect(ONLY_THE_LATEST, 0.0)
+        other.may_go_on.set()
+        if store.others is not None:
+            await store.others
+        for group in GROUPS:
+            assert await contents(other, await other.manifest(group)) == [cluster("a", b"first")]
         for each in (store, other):
             await each.close()
         if at > store.steps:

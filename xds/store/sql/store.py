@@ -196,7 +196,7 @@ class SqlStore(Store, ABC):
             for group in await self._read(collection.group_names):
                 total += await self._trim(group, policy, now_s)
             total += await self._repeat(lambda connection: collection.trim_push_ids(connection, now_s))
-            while await self._step(lambda connection: audit_rows.trim(connection, policy, now_s)):
+            while await self._delete(lambda connection: audit_rows.trim(connection, policy, now_s)):
                 pass
             total += await self._sweep()
             await self._shrink()
@@ -294,8 +294,8 @@ class SqlStore(Store, ABC):
                 yield batch
 
     async def _trim(self, group: str, policy: Retention, now_s: float) -> Collected:
-        total = await self._step(lambda connection: collection.raise_floor(connection, group, policy, now_s))
-        while await self._step(lambda connection: collection.trim(connection, group)):
+        total = await self._delete(lambda connection: collection.raise_floor(connection, group, policy, now_s))
+        while await self._delete(lambda connection: collection.trim(connection, group)):
             pass
         total += await self._repeat(lambda connection: collection.thin(connection, group, policy))
         return total + await self._repeat(lambda connection: collection.trim_history(connection, group, policy, now_s))
@@ -303,20 +303,24 @@ class SqlStore(Store, ABC):
     async def _sweep(self) -> Collected:
         position: collection.StrikePosition | None = collection.StrikePosition()
         while position is not None:
-            position = await self._step(partial(collection.strike, position=position))
-
-        def sweep(connection: SqlConnection) -> Collected:
-            self._check_alone(connection)
-            return collection.sweep(connection)
-
-        return await self._repeat(sweep)
+            position = await self._delete(partial(collection.strike, position=position))
+        return await self._repeat(collection.sweep)
 
     async def _repeat(self, job: Job[Collected]) -> Collected:
-        """Repeat a step until it has nothing to do."""
+        """Repeat a step of a collection until it has nothing to do."""
         total = Collected()
-        while (done := await self._step(job)) != Collected():
+        while (done := await self._delete(job)) != Collected():
             total += done
         return total
+
+    async def _delete(self, job: Job[T]) -> T:
+        """One step of a collection."""
+
+        def step(connection: SqlConnection) -> T:
+            self._check_alone(connection)
+            return job(connection)
+
+        return await self._step(step)
 
     async def _step(self, job: Job[T]) -> T:
         """One short transaction. Waiting pushes run before the next one."""
