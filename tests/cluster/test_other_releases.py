@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.cluster.conftest import Member, Site
 from tests.support.http_peer import Peer, serving
 from tests.support.resources import static_cluster
+from xds.fleet.event_log import EventKind
 
 A, B = static_cluster("a", 80), static_cluster("b", 80)
 # What servers of a release before answered: of a node whether it was connected, and when it was seen.
@@ -38,6 +40,19 @@ async def test_what_cannot_be_read_is_missing_and_said_to_be(site: Site, earlier
     assert answer.status_code == 200, answer.text
     is_asked = any(asked.startswith("/internal/v1/") and not asked.endswith("/alive") for asked, _ in earlier.asked)
     assert answer.json().get("partial", []) == (["b"] if is_asked else [])
+
+
+@pytest.mark.parametrize(
+    "line", [b"nonsense\n", b'["kind"]\n', b'{"id": "~b:1", "kind": "push"}\n', b'{"id": "1"}\n', b"[" * 100_000]
+)
+async def test_events_that_cannot_be_read_are_missing_and_said_to_be(site: Site, earlier: Peer, line: bytes) -> None:
+    earlier.answers(200, line)
+    site["a"].plane.fleet.events.record(EventKind.PUSH, "committed", time(), group="edge")
+    for accepted in ("application/x-ndjson", "text/event-stream"):
+        answer = await site["a"].client.get(
+            "/api/v1/events", params={"last_event_id": "0", "follow": "false"}, headers={"Accept": accepted}
+        )
+        assert [answer.text.count(f'"kind":"{kind}"') for kind in ("partial", "push")] == [1, 1], answer.text
 
 
 async def test_a_node_with_streams_here_is_shown_whole(site: Site, earlier: Peer) -> None:

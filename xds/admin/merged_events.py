@@ -19,6 +19,7 @@ from fastapi import Request
 
 from xds.admin.gathering import asked
 from xds.admin.other_servers import OtherServers
+from xds.admin.routing import FORM_ERRORS
 
 Json = dict[str, Any]
 Places = dict[str, int]
@@ -170,10 +171,15 @@ class MergedEvents:
                 self.from_now.discard(name)
                 self.places[name] = int(answer.headers.get(POSITION_HEADER, "0"))
             async for line in answer.lines():
-                if line.strip():
-                    yield json.loads(line)
-            return
-        self.partial.add(name)  # the connection was lost
+                if not line.strip():
+                    continue
+                told = _item_of(line)
+                if told is None:
+                    break
+                yield told
+            else:
+                return
+        self.partial.add(name)  # the connection was lost, or it is of a release that tells events otherwise
 
     def _taken(self, found: Sequence[tuple[str, Json]]) -> list[Json]:
         """Items of servers with the place behind each."""
@@ -194,6 +200,15 @@ class MergedEvents:
         names = sorted(self.partial)
         message = f"servers that do not answer: {', '.join(names)}" if names else "all servers answer again"
         return [{"kind": "partial", "message": message, "servers": names}, *items]
+
+
+def _item_of(line: str) -> Json | None:
+    """An item of another server; None for a line that is none."""
+    try:
+        item: Json = json.loads(line)
+        return item if item["kind"] and int(item.get("id", 0)) >= 0 else None
+    except (*FORM_ERRORS, RecursionError):
+        return None
 
 
 async def _end(tasks: Mapping[str, asyncio.Task[None]]) -> None:
