@@ -431,6 +431,37 @@ async def test_without_its_synchronous_standby_a_push_is_answered_and_goes_on_wh
             await store.close()
 
 
+@pytest.mark.timeout(600)
+async def test_a_push_that_no_standby_has_is_not_acknowledged_though_the_primary_shows_it() -> None:
+    """After a crash: the commit is in its own log."""
+    with PostgresServer() as primary, PostgresServer(copy_of=primary) as standby:
+        primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        primary.execute("SELECT pg_reload_conf()")
+        store = await opened(primary.make_database())
+        await push(store, full(cluster("a")))
+        pushed = GroupPush("g", full(cluster("b")))
+        standby.freeze()
+        pushing = asyncio.create_task(store.commit_all([pushed], push_id="p"))
+        while primary.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") != [(1,)]:
+            await asyncio.sleep(0.05)
+        primary.kill()
+        primary.start()
+        with pytest.raises(UnavailableError) as unknown:
+            await pushing
+        assert unknown.value.maybe_committed
+        async with asyncio.timeout(4 * COMMIT_S):
+            while store.condition() != StoreCondition():
+                await asyncio.sleep(0.05)
+        assert await store.head("g") == Head("g", 2)
+        with pytest.raises(UnavailableError):
+            await store.committed([pushed], "p")
+        standby.thaw()
+        async with asyncio.timeout(4 * COMMIT_S):
+            assert (await committed(store, pushed, "p")).revision == 2
+        assert await store.committed([pushed], "p") == [Commit("g", 2, replayed=True)]
+        await store.close()
+
+
 async def test_sessions_that_the_database_ends_amid_pushes_lose_nothing(server: PostgresServer, url: str) -> None:
     """Of both connections, again and again: each push is made once, and the other server hears of all in order."""
     store, other = await opened(url), await opened(url)

@@ -141,7 +141,9 @@ class PostgresDatabase:
             connection = self._connected(RECONNECT_S)
             # The lock waits for the transaction itself, which may still be on its way.
             connection.raw.execute(f"BEGIN; SELECT pg_advisory_xact_lock({COMMIT_LOCK})")
-            row = connection.execute("SELECT n FROM writer WHERE id = ?", (self.writer,)).fetchone()
+            # It writes, so that its own commit waits until a synchronous standby has the one that it found.
+            found = connection.execute("UPDATE writer SET seen = now() WHERE id = ? RETURNING n", (self.writer,))
+            row = found.fetchone()
             connection.raw.execute("COMMIT")
         except (psycopg.Error, StoreError) as error:
             self._disconnect()

@@ -117,6 +117,12 @@ class PostgresStore(CopiedStore):
             except _TurnError:  # it ends within seconds
                 await asyncio.sleep(TURN_LOOK_S)
 
+    async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
+        found = await super().committed(pushes, push_id)
+        if found is not None:  # after a crash of the primary, it may be there before a synchronous standby has it
+            await self._step(lambda _: None)  # which this waits for
+        return found
+
     @asynccontextmanager
     async def turn(self, groups: Collection[str]) -> AsyncIterator[None]:
         me = self._postgres.writer
