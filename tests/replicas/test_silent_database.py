@@ -17,8 +17,9 @@ from xds.cluster.members import HEARTBEAT_S, RegisteredMembers
 from xds.store.base import Commit, Reset, SilentError, UnavailableError
 from xds.store.copy.copy_rows import Kept
 from xds.store.member_register import Member
-from xds.store.postgres.connection import ANSWER_S
-from xds.store.postgres.database import PostgresDatabase
+from xds.store.postgres import schema
+from xds.store.postgres.connection import ANSWER_S, PostgresConnection
+from xds.store.postgres.database import COMMIT_S, PostgresDatabase
 from xds.store.postgres.engine import PostgresStore
 from xds.store.sql.connection import Job
 from xds.store.sql.tables import SCHEMA_VERSION
@@ -215,6 +216,50 @@ async def test_a_database_that_hangs_at_the_start_is_silent(server: PostgresServ
     with pytest.raises(SilentError) as refused:
         await PostgresStore(server.url("nowhere")).open()
     assert refused.value.is_refusal
+
+
+@pytest.mark.timeout(600)
+async def test_a_server_that_starts_while_nothing_is_committed_serves_its_copy(tmp_path: Path) -> None:
+    """The synchronous standby is gone: the primary is read."""
+    with PostgresServer() as primary, PostgresServer(copy_of=primary) as standby:
+        primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        primary.execute("SELECT pg_reload_conf()")
+        url, copy = await made_with_copy(primary, tmp_path)
+        standby.kill()
+        with pytest.raises(SilentError):
+            await PostgresStore(url).open()
+        async with opened(url, copy) as store:
+            async with asyncio.timeout(4 * COMMIT_S):
+                for _ in range(100):  # what a start reads does not wait each time for an attempt to use the database
+                    assert (await store.manifest("g")).revision == 1
+                    await asyncio.sleep(0.1)
+            assert "of the copy" in store.condition().read_only
+            standby.start()
+            async with asyncio.timeout(4 * COMMIT_S):
+                while store.is_copy:
+                    await asyncio.sleep(0.1)
+            assert await push(store, full(cluster("b"))) == Commit("g", 2)
+
+
+async def test_a_session_that_ends_amid_the_start_is_a_database_that_is_silent(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a failover: the next attempt may succeed."""
+    url, copy = await made_with_copy(server, tmp_path)
+
+    def end(connection: PostgresConnection) -> None:
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "ensure", end)
+        with pytest.raises(SilentError) as silent:
+            await PostgresStore(url).open()
+        assert not silent.value.is_refusal
+        async with opened(url, copy) as store:
+            assert (await store.manifest("g")).revision == 1
+            patched.undo()
+            await until(lambda: not store.is_copy)
+            assert await push(store, full(cluster("b"))) == Commit("g", 2)
 
 
 async def test_a_database_that_went_back_while_it_was_away_is_told(server: PostgresServer, tmp_path: Path) -> None:

@@ -342,10 +342,13 @@ class UnavailableError(StoreError):
 
 
 class SilentError(UnavailableError):
-    """The store cannot be reached. ``is_refusal``: it answers, and refuses this server, as for a wrong password."""
+    """The store cannot be reached, or commits nothing.
 
-    def __init__(self, message: str, *, is_refusal: bool = False) -> None:
-        super().__init__(message)
+    ``is_refusal``: it answers, and refuses this server, as for a wrong password.
+    """
+
+    def __init__(self, message: str, *, is_refusal: bool = False, maybe_committed: bool = False) -> None:
+        super().__init__(message, maybe_committed=maybe_committed)
         self.is_refusal = is_refusal
 
 

@@ -49,6 +49,7 @@ class CopiedStore(SqlStore):
         self._joined = asyncio.Event()
         self._cut_off_s = 0.0
         self._may_join = False  # the database has answered
+        self._joins_from_s = 0.0
 
     async def open(self) -> None:
         await super().open()
@@ -89,10 +90,13 @@ class CopiedStore(SqlStore):
             self._call_on_loop(self._joined.set)
 
     def _after_job(self) -> None:
-        if self.is_copy and self._may_join:
+        began_s = time.monotonic()
+        if self.is_copy and self._may_join and began_s >= self._joins_from_s:
             self._may_join = False
             with suppress(StoreError):
                 self._join()
+            # For a database that is read, and commits nothing, it waits long: the copy is read as long in between.
+            self._joins_from_s = 2 * time.monotonic() - began_s
 
     def _join(self) -> None:
         """Use the database, which answers now. Raises ``StoreError``."""

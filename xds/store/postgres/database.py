@@ -64,8 +64,11 @@ class PostgresDatabase:
             self._down = str(error)
             raise UnavailableError(f"{self.place} cannot be used: {error}") from error
         except psycopg.Error as error:
+            is_lost = is_passing(error, connection.raw)
             self._disconnect()
             self._down = reason(error)
+            if is_lost:
+                raise SilentError(f"{self.place} cannot be used now: {self._down}") from error
             if isinstance(error, psycopg.errors.UndefinedColumn):
                 raise UnavailableError(f"the schema xds in {self.place} belongs to another program") from error
             raise failure(error, self.place) from error
@@ -84,7 +87,7 @@ class PostgresDatabase:
                 return read_once(connection, job)
             except psycopg.Error as error:
                 lost = self._lost(error, connection)
-        raise UnavailableError(f"{self.place} cannot be read now") from lost
+        raise SilentError(f"{self.place} cannot be read now") from lost
 
     def write(self, job: Job[T]) -> T:
         """Run ``job`` as one durable transaction; rolled back when it raises. Raises ``StoreError``."""
@@ -108,7 +111,7 @@ class PostgresDatabase:
                 raise
             finally:
                 self._is_committing = False
-        raise UnavailableError(f"{self.place} cannot be written now; nothing was written") from lost
+        raise SilentError(f"{self.place} cannot be written now; nothing was written") from lost
 
     def note_answer(self) -> None:
         """The listener has an answer again. From any thread."""
@@ -147,7 +150,7 @@ class PostgresDatabase:
             connection.raw.execute("COMMIT")
         except (psycopg.Error, StoreError) as error:
             self._disconnect()
-            raise UnavailableError(f"{self.place} did not answer to a commit", maybe_committed=True) from error
+            raise SilentError(f"{self.place} did not answer to a commit", maybe_committed=True) from error
         return row is not None and row[0] == self._number
 
     def _lost(self, error: psycopg.Error, connection: PostgresConnection) -> psycopg.Error:

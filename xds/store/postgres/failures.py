@@ -8,7 +8,7 @@ import psycopg
 from psycopg import errors
 
 from xds.model.errors import ValidationError, Violation
-from xds.store.base import CorruptError, OutOfSpaceError, UnavailableError
+from xds.store.base import CorruptError, OutOfSpaceError, SilentError, UnavailableError
 from xds.store.sql.connection import ContradictionError
 
 SHOWN = 100  # characters of a long text
@@ -36,7 +36,7 @@ _MEANINGS: Sequence[tuple[tuple[type[psycopg.Error], ...], type[Exception], str]
         OutOfSpaceError,
         "no space left in {place}; nothing was written. Free or add space, then push again",
     ),
-    ((errors.LockNotAvailable, errors.QueryCanceled), UnavailableError, "{place} did not answer in time: {reason}"),
+    ((errors.LockNotAvailable, errors.QueryCanceled), SilentError, "{place} did not answer in time: {reason}"),
     ((errors.DataCorrupted, errors.IndexCorrupted), CorruptError, "{place} is damaged: {reason}"),
     ((psycopg.IntegrityError,), ContradictionError, "{reason}"),
     ((psycopg.OperationalError,), UnavailableError, "{place} cannot be used now: {reason}"),
