@@ -67,6 +67,7 @@ from xds.store.retention import Collected, Retention, StoreCondition
 from xds.store.sql.connection import Job, SqlConnection
 from xds.store.sql.ledger import CommitCall, commit_all
 from xds.store.sqlite.engine import SqliteStore
+from xds.store.sqlite.memory import MemoryStore
 
 KILLS = 50
 ONLY_THE_LATEST = Retention(revisions=1, age_s=-1.0)
@@ -220,24 +221,18 @@ class Pausing(PostgresStore):
         await self.may_go_on.wait()
 
 
-class Losing(PostgresStore):
-    """Loses its session before the step of a collection whose number is ``at``: another server begins to collect."""
+class Stepping(PostgresStore):
+    """Awaits ``meanwhile`` before the step of a collection whose number is ``at``."""
 
-    def __init__(self, url: str, server: PostgresServer, other: Pausing, at: int) -> None:
+    def __init__(self, url: str, at: int, meanwhile: Callable[[], Awaitable[None]]) -> None:
         super().__init__(url)
         self.steps = 0
-        self.others: asyncio.Task[Collected] | None = None
-        self._server, self._other, self._at = server, other, at
+        self._at, self._meanwhile = at, meanwhile
 
     async def _step(self, job: Job[T]) -> T:
         self.steps += 1
         if self.steps == self._at:
-            pid = await self.query(lambda each: each.execute("SELECT pg_backend_pid()").fetchone()[0])
-            self._server.execute(f"SELECT pg_terminate_backend({pid})")
-            await use_again(self._other)
-            self.others = asyncio.create_task(self._other.collect(ONLY_THE_LATEST, 0.0))
-            await self._other.pauses.wait()
-            await use_again(self._other)
+            await self._meanwhile()
         return await super()._step(job)
 
 
@@ -248,6 +243,37 @@ async def use_again(store: Store) -> None:
             await push(store, full(cluster("a", body)), group)
 
 
+async def collect_and_lose_session(server: PostgresServer, at: int, *, is_late: bool) -> int:
+    """Another server begins to collect then. Returns the number of steps."""
+    url = server.make_database()
+    other = Pausing(url, is_late=is_late)
+    others: list[asyncio.Task[Collected]] = []
+
+    async def lose_session() -> None:
+        pid = await store.query(lambda each: each.execute("SELECT pg_backend_pid()").fetchone()[0])
+        server.execute(f"SELECT pg_terminate_backend({pid})")
+        await use_again(other)
+        others.append(asyncio.create_task(other.collect(ONLY_THE_LATEST, 0.0)))
+        await other.pauses.wait()
+        await use_again(other)
+
+    store = Stepping(url, at, lose_session)
+    for each in (store, other):
+        await each.open()
+    for group in GROUPS:
+        await push(store, full(cluster("a", b"first")), group)
+    await use_again(store)
+    with suppress(UnavailableError):
+        await store.collect(ONLY_THE_LATEST, 0.0)
+    other.may_go_on.set()
+    await asyncio.gather(*others)
+    for group in GROUPS:
+        assert await contents(other, await other.manifest(group)) == [cluster("a", b"first")]
+    for each in (store, other):
+        await each.close()
+    return store.steps
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.usefixtures("small_steps")
 async def test_a_server_that_lost_its_session_amid_a_collection_takes_nothing_in_use(
@@ -255,26 +281,38 @@ async def test_a_server_that_lost_its_session_amid_a_collection_takes_nothing_in
 ) -> None:
     """Neither does it delete a body, nor does it leave one to the server that collects by now."""
     for at in count(1):
-        url = server.make_database()
-        other = Pausing(url, is_late=is_late)
-        store = Losing(url, server, other, at)
-        for each in (store, other):
-            await each.open()
-        for group in GROUPS:
-            await push(store, full(cluster("a", b"first")), group)
-        await use_again(store)
+        if at > await collect_and_lose_session(server, at, is_late=is_late):
+            break
+    assert at > 10
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_a_restore_at_another_server_ends_a_collection_and_no_more(url: str) -> None:
+    source = MemoryStore()
+    await source.open()
+    for body in (b"first", b"second", b"first"):
+        await push(source, full(cluster("a", body)), "h")
+    one_group = await dumped(source)
+    await push(source, full(cluster("a", b"first")), "g")
+    both_groups = await dumped(source)
+    await source.close()
+    other = await opened(url)
+
+    async def restore() -> None:
+        await other.restore(lambda: iter(one_group), replace=True)
+
+    for at in count(1):
+        await other.restore(lambda: iter(both_groups), replace=True)
+        store = Stepping(url, at, restore)
+        await store.open()
         with suppress(UnavailableError):
             await store.collect(ONLY_THE_LATEST, 0.0)
-        other.may_go_on.set()
-        if store.others is not None:
-            await store.others
-        for group in GROUPS:
-            assert await contents(other, await other.manifest(group)) == [cluster("a", b"first")]
-        for each in (store, other):
-            await each.close()
+        assert await contents(other, await other.manifest("h")) == [cluster("a", b"first")]
+        await store.close()
         if at > store.steps:
             break
     assert at > 10
+    await other.close()
 
 
 async def test_a_server_that_is_stopped_amid_a_collection_keeps_no_other_one_from_it(

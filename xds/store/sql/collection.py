@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from xds.store.base import PUSH_IDS_KEPT_S
+from xds.store.base import PUSH_IDS_KEPT_S, UnavailableError
 from xds.store.retention import Collected, Retention, RevisionBounds, StoreStats, content_floor
 from xds.store.sql import audit_rows
 from xds.store.sql.connection import SqlConnection
@@ -42,9 +42,7 @@ def group_names(connection: SqlConnection) -> list[str]:
 
 def raise_floor(connection: SqlConnection, name: str, policy: Retention, now_s: float) -> Collected:
     """Set the lowest revision of a group that keeps its content. Lower ones cannot be read from then on."""
-    group, newest, live, floor = connection.execute(
-        "SELECT id, revision, live, floor FROM grp WHERE name = ?", (name,)
-    ).fetchone()
+    group, newest, live, floor = _group(connection, name)
     limit = _nth_last(connection, group, policy.revisions_limit)
     (young,) = connection.execute(
         "SELECT min(revision) FROM revision WHERE grp = ? AND revision >= ? AND time_s >= ? AND NOT endpoints_only",
@@ -61,6 +59,15 @@ def raise_floor(connection: SqlConnection, name: str, policy: Retention, now_s: 
     return Collected(revisions=raised - floor - thinned)
 
 
+def _group(connection: SqlConnection, name: str) -> tuple[int, int, int, int]:
+    """Row id, revision, whether it is live, and floor of a group. Raises ``UnavailableError`` if it is gone."""
+    columns = "SELECT id, revision, live, floor FROM grp WHERE name = ?"
+    row: tuple[int, int, int, int] | None = connection.execute(columns, (name,)).fetchone()
+    if row is None:
+        raise UnavailableError(f"group {name!r} is gone: another server has restored the store amid the collection")
+    return row
+
+
 def _pinned(connection: SqlConnection, group: int, revisions: Iterable[int]) -> list[int]:
     """The pinned revisions whose content is not collected."""
     pinned = "SELECT 1 FROM revision WHERE grp = ? AND revision = ? AND content"
@@ -73,7 +80,7 @@ def thin(connection: SqlConnection, name: str, policy: Retention) -> Collected:
     A row of ``past`` is deleted with the last revision that it belongs to. Such rows end at the next kept revision at
     the latest, so only rows that ended by then are read.
     """
-    group, newest, floor = connection.execute("SELECT id, revision, floor FROM grp WHERE name = ?", (name,)).fetchone()
+    group, newest, _, floor = _group(connection, name)
     pinned = policy.pinned.get(name, ())
     rows = connection.execute(
         "SELECT revision FROM revision WHERE grp = ? AND endpoints_only AND content AND revision >= ?"
@@ -141,7 +148,7 @@ def trim(connection: SqlConnection, name: str) -> int:
 
 def trim_history(connection: SqlConnection, name: str, policy: Retention, now_s: float) -> Collected:
     """Delete lines of the history of a group. Call it until it deletes none."""
-    (group,) = connection.execute("SELECT id FROM grp WHERE name = ?", (name,)).fetchone()
+    group, *_ = _group(connection, name)
     dropped = connection.execute(
         "DELETE FROM revision WHERE grp = :grp AND revision IN ("
         " SELECT revision.revision FROM revision JOIN grp ON grp.id = grp WHERE grp = :grp"
