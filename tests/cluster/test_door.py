@@ -8,9 +8,10 @@ import os
 import ssl
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.cluster.conftest import HOST, SECRET, Member, Site
 from tests.support.pki import CertificateAuthority
 from tests.support.resources import static_cluster
 from xds.access.tokens import Grant, Tokens
+from xds.admin import server_door
 from xds.admin.dependencies import ApiOptions
 from xds.admin.gathering import CALLER_HEADER
 from xds.admin.other_servers import Asked
@@ -142,6 +144,17 @@ async def test_a_body_has_a_limit(site: Site) -> None:
     assert answer.status_code == 413
 
 
+async def test_a_request_has_a_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its body never comes."""
+    monkeypatch.setattr(server_door, "ANSWER_S", 0.2)
+    reader, writer = await asyncio.open_connection(HOST, urlsplit(site.rows[0].url).port)
+    fields = {**ADMITTED, "Host": HOST, "Content-Type": "application/json", "Content-Length": "10"}
+    lines = ["POST /internal/v1/nodes/standings HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode())
+    assert b" 500 " in await asyncio.wait_for(reader.readline(), 10)
+    writer.close()
+
+
 async def test_a_server_with_a_wrong_secret_is_not_asked_in_vain(site: Site) -> None:
     """Its view is partial and says so; nothing of the other one is told to it."""
     site.connect("a", "n1")
@@ -235,6 +248,28 @@ async def test_a_long_answer_is_waited_for_while_the_server_lives() -> None:
     url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
     async with server, asking(Member("b", url)) as others:
         assert (await others.ask(Asked("GET", "/nodes"))).received["b"].status == 200
+
+
+async def test_an_answer_that_does_not_end_is_waited_for_within_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server shows that it lives, and a little more of the answer again and again."""
+    monkeypatch.setattr(fan_out, "LONGEST_S", 1.5)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(EMPTY if b"/alive" in head else b"HTTP/1.1 200 OK\r\n\r\n{")
+        with suppress(ConnectionError):
+            while b"/alive" not in head:
+                await asyncio.sleep(0.1)
+                writer.write(b" ")
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, HOST, 0)
+    url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
+    async with server, asking(Member("b", url)) as others:
+        begun = asyncio.get_running_loop().time()
+        assert (await others.ask(Asked("GET", "/nodes"))).silent == ("b",)
+        assert 1.4 < asyncio.get_running_loop().time() - begun < 8
 
 
 async def test_a_server_that_shows_no_life_is_waited_for_a_second(silent: str) -> None:
