@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cluster.conftest import Site
 from tests.services.test_registration import BY, WEB
+from tests.support.http_peer import serving
 from xds.services.core.registered_instance import AGENT_NODE, CheckKey
 from xds.services.core.registration_rules import read_service
 from xds.services.heartbeats_elsewhere import HELD_S, remaining_elsewhere
@@ -26,3 +29,12 @@ async def test_while_a_server_is_silent_every_check_is_held(site: Site, silent: 
     site.rows[1] = type(site.rows[1])("b", silent)
     others = site["a"].services.others
     assert await remaining_elsewhere(others, [CHECK, OTHER]) == {CHECK: HELD_S, OTHER: HELD_S}
+
+
+@pytest.mark.parametrize("told", [{}, {"remaining": [["node", "id"]]}, {"remaining": [["node", "id", "soon"]]}, [1]])
+async def test_while_a_server_answers_in_another_form_every_check_is_held(site: Site, told: object) -> None:
+    with serving() as peer:
+        peer.answers(200, told)
+        site.rows[1] = type(site.rows[1])("b", peer.url)
+        others = site["a"].services.others
+        assert await remaining_elsewhere(others, [CHECK, OTHER]) == {CHECK: HELD_S, OTHER: HELD_S}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from xds.admin.gathering import gathered_of, server_asked
-from xds.admin.other_servers import OtherServers
+from xds.admin.other_servers import Json, OtherServers
 from xds.services.core.registered_instance import CheckKey
 
 HEARTBEATS_PATH = "/heartbeats"  # of an internal route
@@ -25,13 +25,17 @@ async def remaining_elsewhere(others: OtherServers, checks: Sequence[CheckKey]) 
     if not others.names():
         return {}
     body = {"checks": [[check.node, check.id] for check in checks]}
-    gathered = await gathered_of(await others.ask(server_asked("POST", HEARTBEATS_PATH, body)))
+    gathered = await gathered_of(await others.ask(server_asked("POST", HEARTBEATS_PATH, body)), _read)
     if gathered.partial:
         _log.info("registration.held", checks_n=len(checks), silent=gathered.partial)
         return dict.fromkeys(checks, HELD_S)
     remaining: dict[CheckKey, float] = {}
-    for document in gathered.documents.values():
-        for node, id, seconds in document["remaining"]:
-            check = CheckKey(node, id)
-            remaining[check] = max(float(seconds), remaining.get(check, 0.0))
+    for heard in gathered.documents.values():
+        for check, seconds in heard.items():
+            remaining[check] = max(seconds, remaining.get(check, 0.0))
     return remaining
+
+
+def _read(document: Json) -> Mapping[CheckKey, float]:
+    """Raises one of ``FORM_ERRORS`` for a document of another form."""
+    return {CheckKey(node, id): float(seconds) for node, id, seconds in document["remaining"]}
