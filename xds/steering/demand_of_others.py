@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import structlog
-
-from xds.admin.gathering import server_asked
+from xds.admin.gathering import gathered_of, server_asked
 from xds.admin.other_servers import NoOthers, OtherServers
 from xds.fleet.senders import Reporting
 from xds.lrs.figures import ClusterDemand, Flow, SourceDemand
@@ -24,7 +22,6 @@ Json = dict[str, Any]
 
 DEMAND_PATH = "/demand"  # of an internal route
 POLICIES_LIMIT = 10_000
-_log = structlog.get_logger(logger_name="xds.steering.demand")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +94,13 @@ class DemandOfOthers:
         if not names or not wanted:
             return NOTHING
         answers = await self._others.ask(server_asked("POST", DEMAND_PATH, {"wanted": list(map(asdict, wanted))}))
+        told = await gathered_of(answers, read_answer)
         found: dict[Key, list[MeasuredDemand]] = {}
-        unheard = dict.fromkeys(answers.silent, True)
-        for name, answer in answers.received.items():
-            try:
-                measured = read_answer(answer.document() or {}) if answer.is_success else None
-            except (KeyError, TypeError, ValueError) as error:  # of another release
-                _log.warning("demand.unreadable", server=name, error_message=repr(error))
-                measured = None
-            if measured is None:
-                unheard[name] = True
-                continue
+        for name, measured in told.documents.items():
             self._last.setdefault(name, {}).update(measured)
             for key, each in measured.items():
                 found.setdefault(key, []).append(each)
-        return OthersDemand(found, {name: self._last.get(name, {}) for name in unheard})
+        return OthersDemand(found, {name: self._last.get(name, {}) for name in told.partial})
 
 
 def added(measured: Sequence[MeasuredDemand]) -> MeasuredDemand:
@@ -191,7 +180,7 @@ def write_answer(measured: Mapping[Key, MeasuredDemand]) -> Json:
 
 
 def read_answer(document: Json) -> dict[Key, MeasuredDemand]:
-    """The reverse of `write_answer`. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
+    """The reverse of `write_answer`. Raises one of ``FORM_ERRORS`` for a document of another form."""
     found: dict[Key, MeasuredDemand] = {}
     for each in document["measured"]:
         group, cluster = each["key"]
