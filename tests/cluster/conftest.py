@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,28 +22,10 @@ from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import ResourceSet
 from xds.store.base import Store
+from xds.store.member_register import Member
 
 SECRET = "a secret of the cluster"
 HOST = "127.0.0.1"
-
-
-@dataclass(frozen=True)
-class Member:
-    """A row of the members: a server that has shown itself."""
-
-    id: str
-    url: str
-
-
-@dataclass
-class Members:
-    """The members as one server knows them."""
-
-    me: Member
-    all: list[Member]
-
-    def others(self) -> Sequence[Member]:
-        return [each for each in self.all if each.id != self.me.id]
 
 
 @dataclass
@@ -70,7 +52,12 @@ class Site:
         listening = socket.create_server((HOST, 0))
         me = Member(name, f"http://{HOST}:{listening.getsockname()[1]}")
         self.rows.append(me)
-        fan_out = FanOut(Members(me, self.rows), lambda: self.secrets.get(name, SECRET), self.trust)
+        fan_out = FanOut(
+            lambda: me,
+            lambda: [each for each in self.rows if each.id != name],
+            lambda: self.secrets.get(name, SECRET),
+            self.trust,
+        )
         self.fan_outs.append(fan_out)
         api.services.others, api.services.accepts = fan_out, lambda secret: secret in self.accepted
         await api.client.aclose()

@@ -7,12 +7,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.cluster.conftest import Member, Site
+from tests.cluster.conftest import Site
 from tests.support.commands import FinishedCommand, address, xds
 from tests.support.resources import static_cluster
 from xds.cli.errors import Exit
 from xds.client import AsyncClient, PartialAnswerWarning, ServerBusyError
 from xds.fleet.event_log import EventKind
+from xds.store.member_register import Member
 
 A = static_cluster("a", 80)
 SILENT = "xds: server c does not answer: what only it knows is missing\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import Member, Site
+from tests.cluster.conftest import Site
 from tests.steering.assigned import GROUP, KEY, A, B, Reports, Steered, cluster, connect, endpoints, policy
 from tests.support.plane import Plane
 from xds.admin.other_servers import Answers, Asked, NoOthers
@@ -26,6 +26,7 @@ from xds.steering.demand_of_others import (
     write_answer,
 )
 from xds.steering.served import ServedSteering
+from xds.store.member_register import Member
 
 WANTED = WantedDemand(GROUP, "web", "web", 1.0)
 

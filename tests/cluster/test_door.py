@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.cluster.conftest import HOST, SECRET, Member, Site
+from tests.cluster.conftest import HOST, SECRET, Site
 from tests.support.pki import CertificateAuthority
 from tests.support.resources import static_cluster
 from xds.access.tokens import Grant, Tokens
@@ -26,6 +26,7 @@ from xds.admin.other_servers import Asked
 from xds.admin.server_door import BODY_BYTES
 from xds.cluster import fan_out
 from xds.cluster.fan_out import FanOut, Trust
+from xds.store.member_register import Member
 
 EVERYTHING = urlsafe_b64encode(json.dumps({"name": "", "scopes": ["admin"], "peer": None}).encode()).decode()
 PLAIN = Trust()
@@ -66,19 +67,9 @@ async def listening(
         yield f"http{'s' if context is not None else ''}://{HOST}:{server.sockets[0].getsockname()[1]}", got
 
 
-def members_of(*rows: Member) -> object:
-    class Known:
-        me = Member("a", "http://127.0.0.1:1")
-
-        def others(self) -> tuple[Member, ...]:
-            return rows
-
-    return Known()
-
-
 @asynccontextmanager
 async def asking(*rows: Member, trust: Trust = PLAIN) -> AsyncIterator[FanOut]:
-    made = FanOut(members_of(*rows), lambda: SECRET, trust)  # type: ignore[arg-type]
+    made = FanOut(lambda: Member("a", "http://127.0.0.1:1"), lambda: rows, lambda: SECRET, trust)
     yield made
     await made.close()
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import Member, Site
+from tests.cluster.conftest import Site
 from xds.admin.merged_events import read, written
 from xds.fleet.event_log import EventKind
+from xds.store.member_register import Member
 
 EVENTS = "/api/v1/events"
 NDJSON = {"accept": "application/x-ndjson"}

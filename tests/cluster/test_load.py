@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from tests.admin.test_load import endpoint
-from tests.cluster.conftest import Member, Site
+from tests.cluster.conftest import Site
 from tests.lrs.reports import HERE, T0, THERE, Books, row, stats
 from tests.support.resources import static_cluster
 from xds.admin.load_view import LoadView
 from xds.admin.other_servers import NoOthers
+from xds.store.member_register import Member
 
 ZONES = {1: HERE, 2: THERE, 3: HERE}
 SERVERS = {1: "a", 2: "b", 3: "b"}

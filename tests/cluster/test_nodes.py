@@ -7,10 +7,11 @@ from time import time
 
 import pytest
 
-from tests.cluster.conftest import Member, Site
+from tests.cluster.conftest import Site
 from tests.support.connected import Client
 from tests.support.resources import static_cluster
 from xds.model.resource_type import ENDPOINT
+from xds.store.member_register import Member
 
 A = static_cluster("a", 80)
 

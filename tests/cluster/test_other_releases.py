@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import Member, Site
+from tests.cluster.conftest import Site
 from tests.support.http_peer import Peer, serving
 from tests.support.resources import static_cluster
 from xds.fleet.event_log import EventKind
+from xds.store.member_register import Member
 
 A, B = static_cluster("a", 80), static_cluster("b", 80)
 # What servers of a release before answered: of a node whether it was connected, and when it was seen.

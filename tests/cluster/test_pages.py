@@ -5,9 +5,10 @@ from __future__ import annotations
 from time import time
 from typing import Any
 
-from tests.cluster.conftest import Member, Site
+from tests.cluster.conftest import Site
 from tests.support.resources import static_cluster
 from xds.fleet.refused_streams import RefusalReason, StreamRefusal
+from xds.store.member_register import Member
 
 A = static_cluster("a", 80)
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import httpx
 
-from tests.cluster.conftest import Member, Site
+from tests.cluster.conftest import Site
 from tests.support.resources import static_cluster
+from xds.store.member_register import Member
 
 A, B = static_cluster("a", 80), static_cluster("b", 80)
 SNAPSHOT = "/api/v1/groups/edge/snapshot"

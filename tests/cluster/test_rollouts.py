@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import Member, Site
+from tests.cluster.conftest import Site
 from tests.support.connected import Client
 from tests.support.resources import static_cluster
 from xds.admin.rollout_facts import FactsOfAll
@@ -20,6 +20,7 @@ from xds.push.request import PushOptions
 from xds.push.rollout_runner import RolloutRunner
 from xds.push.rollout_step import Effect
 from xds.rollouts.rollout import Rollout, RolloutState
+from xds.store.member_register import Member
 from xds.store.sqlite.memory import MemoryStore
 
 NODES = {"a": ("n1", "n2"), "b": ("n3", "n4", "n5")}

@@ -140,7 +140,7 @@ class Server:
         kept = self._kept_in_copy if storage.keep_copy else None
         self.store: Store = open_store(storage.kind, storage.data, storage.max_bytes, storage.url, kept)
         self.members = members_of(self.store)
-        self.fan_out = FanOut(self.members, self.members.secret, server_trust(settings))
+        self.fan_out = FanOut(lambda: self.members.me, self.members.others, self.members.secret, server_trust(settings))
         self.fleet = new_fleet()
         self.metrics = Metrics(settings.metrics.kept_s)
         self.cache = new_cache(settings.order.rules())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import structlog
@@ -26,6 +26,7 @@ from xds.calls.async_sender import AsyncSender
 from xds.calls.call import Answer, ApiCall, ask
 from xds.calls.failures import UnreachableServerError
 from xds.settings.settings import is_loopback
+from xds.store.member_register import Member
 
 ANSWER_S = 1.0  # for a sign of life
 QUICK_S = 0.1  # most answers are there by then
@@ -35,29 +36,6 @@ TOLD_EVERY_S = 60.0  # of a server that stays silent
 ALIVE = Asked("GET", ALIVE_PATH)
 
 _log = structlog.get_logger(logger_name="xds.cluster")
-
-
-class Reached(Protocol):
-    """A server of the installation, as far as it is asked."""
-
-    @property
-    def id(self) -> str:
-        """Its name."""
-
-    @property
-    def url(self) -> str:
-        """The URL of its HTTP port."""
-
-
-class Attendance(Protocol):
-    """The servers of the installation that have shown themselves within 10 s."""
-
-    @property
-    def me(self) -> Reached:
-        """This server."""
-
-    def others(self) -> Sequence[Reached]:
-        """The others. Does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +69,18 @@ class Trust:
 class FanOut:
     """The other servers, as `xds.admin.other_servers.OtherServers`. Belongs to one event loop.
 
-    ``unanswered_n`` counts calls without an answer.
+    ``me`` is this server; ``members`` are the others that have shown themselves within 10 s. ``unanswered_n`` counts
+    calls without an answer.
     """
 
-    def __init__(self, members: Attendance, secret: Callable[[], str], trust: Trust) -> None:
+    def __init__(
+        self,
+        me: Callable[[], Member],
+        members: Callable[[], Sequence[Member]],
+        secret: Callable[[], str],
+        trust: Trust,
+    ) -> None:
+        self._me = me
         self._members = members
         self._secret = secret
         self._trust = trust
@@ -105,15 +91,15 @@ class FanOut:
     @property
     def me(self) -> str:
         """The name of this server."""
-        return self._members.me.id
+        return self._me().id
 
     def names(self) -> Sequence[str]:
         """The names of the others that are there now."""
-        return [each.id for each in self._members.others()]
+        return [each.id for each in self._members()]
 
     async def ask(self, asked: Asked) -> Answers:
         """Ask all of them at once; one that has not answered after a second is silent."""
-        others = list(self._members.others())
+        others = list(self._members())
         for gone in self._senders.keys() - {each.url for each in others}:
             await self._drop(gone)
         found = await asyncio.gather(*(self._answer(each, asked, LONGEST_S) for each in others))
@@ -138,7 +124,7 @@ class FanOut:
         except UnreachableServerError as error:  # after its beginning
             self._note_silence(found, str(error))
 
-    async def _arriving(self, stack: AsyncExitStack, of: Reached, asked: Asked, quiet_s: float) -> ArrivingLines | None:
+    async def _arriving(self, stack: AsyncExitStack, of: Member, asked: Asked, quiet_s: float) -> ArrivingLines | None:
         """An answer that begins in time; None otherwise."""
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -153,10 +139,10 @@ class FanOut:
         for url in list(self._senders):
             await self._drop(url)
 
-    def _find(self, name: str) -> Reached | None:
-        return next((each for each in self._members.others() if each.id == name), None)
+    def _find(self, name: str) -> Member | None:
+        return next((each for each in self._members() if each.id == name), None)
 
-    async def _answer(self, of: Reached, asked: Asked, within_s: float) -> Answer | None:
+    async def _answer(self, of: Member, asked: Asked, within_s: float) -> Answer | None:
         """An answer; one that takes longer than ``ANSWER_S`` is waited for while the server shows that it lives."""
         exchange = asyncio.create_task(self._exchange(of, asked, within_s))
         try:
@@ -170,7 +156,7 @@ class FanOut:
         finally:
             exchange.cancel()
 
-    async def _is_alive(self, of: Reached) -> bool:
+    async def _is_alive(self, of: Member) -> bool:
         """Whether a server answers anything within what is left of ``ANSWER_S``."""
         with suppress(UnreachableServerError, TimeoutError):
             async with asyncio.timeout(ANSWER_S - QUICK_S):
@@ -180,7 +166,7 @@ class FanOut:
                         return True
         return False
 
-    async def _exchange(self, of: Reached, asked: Asked, within_s: float) -> Answer | None:
+    async def _exchange(self, of: Member, asked: Asked, within_s: float) -> Answer | None:
         try:
             async with asyncio.timeout(within_s):
                 sender = await self._sender(of)
@@ -203,7 +189,7 @@ class FanOut:
         operation = Operation(f"{asked.method} {asked.path}", prefix=INTERNAL_PREFIX)
         return ask(operation, read=lambda _: None, headers=headers, body=asked.body)
 
-    async def _sender(self, of: Reached) -> AsyncSender | None:
+    async def _sender(self, of: Member) -> AsyncSender | None:
         """The sender to a server; None if the secret must not be sent there, or the trust cannot be read."""
         if refusal := self._trust.refusal(of.url):
             self._note_silence(of, refusal)
@@ -228,7 +214,7 @@ class FanOut:
         if (kept := self._senders.pop(url, None)) is not None:
             await kept.sender.close()
 
-    def _note_silence(self, of: Reached, reason: str) -> None:
+    def _note_silence(self, of: Member, reason: str) -> None:
         """Log the first silence of a server, and then one a minute."""
         self.unanswered_n += 1
         now = monotonic()

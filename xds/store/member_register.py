@@ -24,7 +24,7 @@ class Member:
 
     id: str
     url: str
-    version: str
+    version: str = ""
     number: int = NO_NUMBER
     started_s: float = 0.0
     seen_s: float = 0.0
