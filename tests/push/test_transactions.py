@@ -14,7 +14,7 @@ from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
 from xds.push.request import ChangeError, PushOptions, PushRequest, patch, replace_all
 from xds.snapshots.cache import SnapshotCache
-from xds.store.base import Drop, ReusedPushIdError, Rollback, UnavailableError
+from xds.store.base import Drop, GroupPush, ReusedPushIdError, Rollback, UnavailableError
 
 
 def served(cache: SnapshotCache, group: str) -> list[str]:
@@ -62,7 +62,7 @@ async def test_a_change_that_cannot_be_made_is_named_and_stops_all(plane: Plane)
         assert (raised.value.index, raised.value.group) == (1, bad.group)
         assert isinstance(raised.value.cause, kind)
     assert await plane.store.head("a") is None
-    assert await plane.store.commit_status("a", "p") is None
+    assert await plane.store.committed([GroupPush("a", fine.change)], "p") is None
     assert served(plane.cache, "b") == ["x"]
 
 

@@ -84,6 +84,12 @@ async def push(
     return await store.commit(group, change, push_id=push_id or f"push-{next(_push_ids)}", expect=expect)
 
 
+async def replayed(store: Store, change: GroupChange, push_id: str, group: str = "g") -> Commit | None:
+    """The commit that a push would repeat."""
+    found = await store.committed([GroupPush(group, change)], push_id)
+    return found[0] if found is not None else None
+
+
 async def contents(store: Store, manifest: Manifest) -> list[Content]:
     """A manifest with the bodies it names, in order."""
     blobs = await store.blobs({entry.blob_id for entry in manifest.entries})
@@ -311,7 +317,7 @@ class StoreContract:
             with pytest.raises(CorruptError):
                 await push(store, FullSet(whole.entries, blobs), push_id="p")
         assert await store.head("g") == Head("g", 1)
-        assert await store.commit_status("g", "p") is None
+        assert await replayed(store, whole, "p") is None
         assert await push(store, whole, push_id="p") == Commit("g", 2)
 
     async def test_a_missing_blob_is_reported(self, store: Store) -> None:
@@ -335,12 +341,6 @@ class StoreContract:
         await push(store, full(cluster("a")), push_id="p")
         await push(store, full(cluster("b")))
         assert await push(store, full(cluster("a")), push_id="p") == Commit("g", 1, changed=False, replayed=True)
-
-    async def test_commit_status_has_the_result_of_a_push(self, store: Store) -> None:
-        assert await store.commit_status("g", "p") is None
-        await push(store, full(cluster("a")), push_id="p")
-        assert await store.commit_status("g", "p") == Commit("g", 1)
-        assert await store.commit_status("g", "other") is None
 
     async def test_expect_is_compared_with_the_head(self, store: Store) -> None:
         await push(store, full(cluster("a")), expect=0)
@@ -626,7 +626,7 @@ class StoreContract:
         with pytest.raises(LeaseLostError):
             await store.put_observed([ObservedRecord("s", "a", b"1")], may_write=lambda: False)
         assert [(head.group, head.revision) for head in await store.groups()] == [("g", 1)]
-        assert await store.observed() == [] and await store.commit_status("g", "p") is None
+        assert await store.observed() == [] and await replayed(store, full(cluster("b")), "p") is None
 
     async def test_nobody_watches_open_nacks(self, store: Store) -> None:
         watch = watch_items(store)
@@ -678,7 +678,7 @@ class StoreContract:
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        done = [n for n in range(20) if await store.commit_status("g", f"c{n}") is not None]
+        done = [n for n in range(20) if await replayed(store, full(cluster("a", b"c%d" % n)), f"c{n}") is not None]
         assert (await store.head("g")) == Head("g", 1 + len(done))
         assert await push(store, full(cluster("z"))) == Commit("g", 2 + len(done))
 
@@ -724,7 +724,7 @@ class StoreContract:
                 await store.commit_all([fine, GroupPush("h", full()), one], push_id="t")
         assert await store.groups() == [Head("g", 1), Head("h", 1)]
         assert await store.head("new") is None
-        assert [await store.commit_status(name, "t") for name in ("new", "h", "g")] == [None] * 3
+        assert [await replayed(store, full(), "t", name) for name in ("new", "h", "g")] == [None] * 3
         with pytest.raises(CorruptError):
             await store.blobs([blob_id(b"fresh")])
         await push(store, full(cluster("b")))
@@ -740,12 +740,11 @@ class StoreContract:
     async def test_a_transaction_is_done_once(self, store: Store) -> None:
         pushes = [GroupPush(name, full(cluster(name))) for name in "ab"]
         assert await store.committed(pushes, "t") is None
-        first = await store.commit_all(pushes, push_id="t")
+        await store.commit_all(pushes, push_id="t")
         await push(store, full(), group="a")
         again = [Commit("a", 1, replayed=True), Commit("b", 1, replayed=True)]
         assert await store.commit_all(pushes, push_id="t") == again
         assert await store.committed(pushes, "t") == again
-        assert await store.commit_status("b", "t") == first[1]
         assert await store.groups() == [Head("a", 2), Head("b", 1)]
 
     async def test_a_repeat_is_compared_by_its_request(self, store: Store) -> None:

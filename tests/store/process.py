@@ -16,7 +16,7 @@ from shutil import rmtree
 
 import structlog
 
-from tests.store.contract import Content, cluster, contents, delta, full, push, start, take, watch_items
+from tests.store.contract import Content, cluster, contents, delta, full, push, replayed, start, take, watch_items
 from xds.settings.sections import DATABASE_SCHEMES
 from xds.store.base import Commit, GroupPush, Head, Store, StoredContent, StoreError, UnavailableError
 from xds.store.postgres.engine import PostgresStore
@@ -100,16 +100,17 @@ async def meet_file_limit(place: str) -> None:
     wal = path.with_name(path.name + "-wal")
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size + 8192, hard))
+    big = delta(cluster("big", bytes(1 << 20)))
     try:
-        await push(store, delta(cluster("big", bytes(1 << 20))), GROUP, push_id="big")
+        await push(store, big, GROUP, push_id="big")
     except StoreError as error:
         print(f"{type(error).__name__}: {error}")
     assert await contents(store, await store.manifest(GROUP)) == [cluster("small")]
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    assert await store.commit_status(GROUP, "big") is None
+    assert await replayed(store, big, "big", GROUP) is None
     reset = await start(watch)  # the commit that failed might have been done and gone untold
     assert reset.groups == (Head(GROUP, 1),)
-    await push(store, delta(cluster("big", bytes(1 << 20))), GROUP, push_id="big")
+    await push(store, big, GROUP, push_id="big")
     assert await store.groups() == [Head(GROUP, 2)]
     await store.close()
     print("recovered", flush=True)

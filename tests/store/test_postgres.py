@@ -30,6 +30,7 @@ from tests.store.contract import (
     fill,
     full,
     push,
+    replayed,
     start,
     take,
     watch_items,
@@ -401,7 +402,8 @@ async def check_nothing_lost(url: str, acknowledged: int) -> None:
     assert head.revision in {acknowledged, acknowledged + 1}  # the last may have been committed and not yet told
     for revision in {1, acknowledged, head.revision}:
         assert await contents(store, await store.manifest(GROUP, revision)) == content_at(revision)
-        assert await store.commit_status(GROUP, f"p{revision}") == Commit(GROUP, revision)
+        change = full(*content_at(revision))
+        assert await replayed(store, change, f"p{revision}", GROUP) == Commit(GROUP, revision, replayed=True)
     await store.close()
 
 
@@ -609,7 +611,7 @@ async def test_push_ids_are_kept_for_a_day_by_the_clock_of_the_database(url: str
     for n in range(3):
         await push(ahead, full(cluster("a", b"%d" % n)))
     await ahead.collect(Retention(), await ahead.now_s())
-    assert await store.commit_status("g", "first") == Commit("g", 1)
+    assert await replayed(store, full(cluster("a")), "first") == Commit("g", 1, replayed=True)
     for each in (store, ahead):
         await each.close()
 
@@ -690,7 +692,7 @@ async def test_a_store_with_a_text_that_postgres_cannot_hold_is_not_taken_over(
     with pytest.raises(ValidationError, match=r"the text 'earlier\\x00text' contains the character NUL"):
         await store.restore(lambda: iter(records), replace=True)
     assert await contents(store, await store.manifest("g")) == [cluster("here")]
-    assert await store.commit_status("g", "p") == Commit("g", 1)
+    assert await replayed(store, full(cluster("here")), "p") == Commit("g", 1, replayed=True)
     await store.close()
 
 

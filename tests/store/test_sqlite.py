@@ -31,6 +31,7 @@ from tests.store.contract import (
     full,
     push,
     push_knowing,
+    replayed,
     start,
     take,
     watch_items,
@@ -175,11 +176,11 @@ async def test_push_ids_are_kept_for_a_day(opened: Open) -> None:
     await push(store, full(cluster("a")), push_id="old")
     now_s += base.PUSH_IDS_KEPT_S
     await push(store, full(cluster("b")), push_id="second")
-    assert await store.commit_status("g", "old") == Commit("g", 1)
+    assert await replayed(store, full(cluster("a")), "old") == Commit("g", 1, replayed=True)
     now_s += 1
     await push(store, full(cluster("c")), push_id="third")
-    assert await store.commit_status("g", "old") is None
-    assert await store.commit_status("g", "second") == Commit("g", 2)
+    assert await replayed(store, full(cluster("a")), "old") is None
+    assert await replayed(store, full(cluster("b")), "second") == Commit("g", 2, replayed=True)
 
 
 async def test_closing_finishes_pending_commits(opened: Open) -> None:
@@ -300,7 +301,8 @@ async def check_nothing_lost(path: Path, acknowledged: int) -> None:
     assert head.revision in {acknowledged, acknowledged + 1}  # the last may have been written and not yet told
     for revision in {1, acknowledged, head.revision}:
         assert await contents(store, await store.manifest(GROUP, revision)) == content_at(revision)
-        assert await store.commit_status(GROUP, f"p{revision}") == Commit(GROUP, revision)
+        change = full(*content_at(revision))
+        assert await replayed(store, change, f"p{revision}") == Commit(GROUP, revision, replayed=True)
     await store.close()
 
 
@@ -323,7 +325,7 @@ async def test_a_full_disk_refuses_pushes_and_serves_on(opened: Open) -> None:
     for _ in range(2):
         with pytest.raises(OutOfSpaceError, match="Free or add space"):
             await push(store, big, push_id="big")
-    assert await store.commit_status("g", "big") is None
+    assert await replayed(store, big, "big") is None
     assert await contents(store, await store.manifest("g")) == [cluster("a")]
     assert await push(store, delta(cluster("b"))) == Commit("g", 2)
     await store.close()

@@ -334,7 +334,7 @@ class StoreError(XdsError):
 
 
 class UnavailableError(StoreError):
-    """The store cannot answer now. With ``maybe_committed``, call ``commit_status`` before a retry."""
+    """The store cannot answer now. With ``maybe_committed``, a retry with the same push id tells."""
 
     def __init__(self, message: str, *, maybe_committed: bool = False) -> None:
         super().__init__(message)
@@ -414,7 +414,7 @@ class Store(Protocol):
         changed one gets ``labels[type_url]``, else ``label``, else the new revision in decimal (and ``+`` and its hash,
         where a ``GroupPush`` has one). A type without resources keeps its entry in ``versions``. The first push to a
         group makes a revision even when empty.
-        If the caller is cancelled, the push may or may not be committed; ``commit_status`` returns which.
+        If the caller is cancelled, the push may or may not be committed; a repetition with the same id tells.
         """
 
     async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
@@ -433,9 +433,6 @@ class Store(Protocol):
 
     async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
         """The commits that ``commit_all`` would replay; None for a new ``push_id``. Raises ``ReusedPushIdError``."""
-
-    async def commit_status(self, group: str, push_id: str) -> Commit | None:
-        """The commit of a push whose result was lost; None when it was not committed."""
 
     async def head(self, group: str) -> Head | None:
         """The head of a group; None for a group that never existed."""

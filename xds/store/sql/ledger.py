@@ -118,12 +118,6 @@ def committed(connection: SqlConnection, pushes: Sequence[GroupPush], push_id: s
     return _replay(connection, pushes, push_id, revisions.push_digest(pushes))
 
 
-def commit_status(connection: SqlConnection, group: str, push_id: str) -> Commit | None:
-    """``Store.commit_status``."""
-    pushed = _find_push(connection, group, push_id)
-    return pushed[0] if pushed is not None else None
-
-
 def find_group(connection: SqlConnection, name: str) -> GroupRow | None:
     """A live or deleted group; None for one that never existed."""
     row = connection.execute(

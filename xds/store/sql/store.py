@@ -109,9 +109,6 @@ class SqlStore(Store, ABC):
     async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
         return await self._read(lambda connection: ledger.committed(connection, pushes, push_id))
 
-    async def commit_status(self, group: str, push_id: str) -> Commit | None:
-        return await self._read(lambda connection: ledger.commit_status(connection, group, push_id))
-
     async def head(self, group: str) -> Head | None:
         group_row = await self._read(lambda connection: ledger.find_group(connection, group))
         return group_row.head if group_row is not None else None
