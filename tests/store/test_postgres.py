@@ -22,6 +22,7 @@ from tests.store.audit_contract import AuditContract
 from tests.store.child import line, process
 from tests.store.contract import (
     READER_BUFFER,
+    WAIT_S,
     StoreContract,
     cluster,
     contents,
@@ -141,6 +142,23 @@ async def test_what_one_server_commits_the_others_watch_in_one_order(url: str) -
     assert heads == {(commit.group, commit.revision) for commit in commits}
     for store in stores:
         await store.close()
+
+
+async def test_a_notification_is_heard_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long before the next tick, at the server that commits as at others."""
+    for name in ("TICK_S", "ANSWER_S"):
+        monkeypatch.setattr(f"xds.store.postgres.listener.{name}", 10 * WAIT_S)
+    store, other = await opened(url), await opened(url)
+    watches = [watch_items(each) for each in (store, other)]
+    for watch in watches:
+        await start(watch)
+    for revision in range(1, 4):
+        await push(store, full(cluster("a", b"%d" % revision)))
+        for watch in watches:
+            (item,) = await take(watch, 1)
+            assert isinstance(item, GroupCommitted) and item.head == Head("g", revision)
+    for each in (store, other):
+        await each.close()
 
 
 async def test_what_is_committed_without_a_notification_is_seen_at_the_next_tick(
