@@ -651,6 +651,32 @@ async def test_no_server_collects_while_another_one_dumps(url: str) -> None:
         await each.close()
 
 
+async def test_a_dump_that_lost_its_lock_fails_if_something_was_deleted_meanwhile(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so, whatever part of it was made by then."""
+    monkeypatch.setattr("xds.store.sql.record_rows.BYTES_PER_STEP", 1)
+    for at in count():
+        url = server.make_database()
+        first, second = await opened(url), await opened(url)
+        for n in range(6):
+            await push(first, full(cluster("a", b"%d" % n)))
+        batches = 0
+        with suppress(UnavailableError):
+            async for _ in first.dump():
+                if batches == at:
+                    pid = await first.query(lambda each: each.execute("SELECT pg_backend_pid()").fetchone()[0])
+                    server.execute(f"SELECT pg_terminate_backend({pid})")
+                    assert (await second.collect(Retention(2, -60.0, 3), time.time())).revisions
+                batches += 1
+            assert batches <= at, "the backup lacks what was deleted"
+        for each in (first, second):
+            await each.close()
+        if batches <= at:
+            break
+    assert at > 8
+
+
 async def enter_turn(store: PostgresStore) -> None:
     async with store.turn({GROUP}):
         pass

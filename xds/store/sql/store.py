@@ -220,7 +220,12 @@ class SqlStore(Store, ABC):
                 yield batch
             wanted = list(blobs)
             while wanted:
-                yield await self._read(lambda connection: record_rows.bodies(connection, wanted))
+                try:
+                    bodies = await self._read(lambda connection: record_rows.bodies(connection, wanted))
+                except CorruptError:
+                    await self._read(point.check)  # another server may have deleted it
+                    raise
+                yield bodies
             await self._read(point.check)
 
     async def restore(
