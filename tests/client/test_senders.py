@@ -115,9 +115,11 @@ def test_a_call_asks_for_the_same_whoever_sends_it(asking: Any, peer: Peer) -> N
 
 
 def test_events_are_read_while_they_arrive(asking: Any, peer: Peer) -> None:
-    peer.answers(200, b'\n{"kind":"push","id":"7","time":"2026-01-01T00:00:00Z"}\n\n{"kind":"nack","id":"8"}\n')
+    text = "in JSON\x85these\u2028end\u2029no line"
+    push = f'{{"kind":"push","id":"7","time":"2026-01-01T00:00:00Z","message":"{text}"}}'
+    peer.answers(200, f'\n{push}\n\n{{"kind":"nack","id":"8"}}\n'.encode())
     feed = asking.events(after="6", reconnects=False)
-    assert [(each.kind, each.id) for each in feed] == [("push", "7"), ("nack", "8")]
+    assert [(each.kind, each.id, each.message) for each in feed] == [("push", "7", text), ("nack", "8", "")]
     assert ("last-event-id", "6") in {(name.lower(), value) for name, value in peer.asked[0][1].items()}
     peer.answers(503, {"detail": "draining"})
     with pytest.raises(ServerBusyError, match="draining"):

@@ -24,6 +24,7 @@ from xds.admin.dependencies import ApiOptions
 from xds.admin.gathering import CALLER_HEADER
 from xds.admin.other_servers import Asked
 from xds.admin.server_door import BODY_BYTES
+from xds.calls import async_sender
 from xds.cluster import fan_out
 from xds.cluster.fan_out import FanOut, Trust
 from xds.store.member_register import Member
@@ -224,6 +225,17 @@ async def test_a_huge_answer_is_not_read(monkeypatch: pytest.MonkeyPatch, is_ann
         asking(Member("b", url)) as others,
     ):
         assert (await others.ask(Asked("GET", "/nodes"))).silent == ("b",)
+
+
+async def test_a_line_that_does_not_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(async_sender, "LINE_BYTES", 100_000)
+    endless = b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 300_000
+    async with listening(lambda head: endless) as (url, _), asking(Member("b", url)) as others:
+        async with others.begun("b", Asked("GET", "/events"), 5.0) as answer:
+            assert answer is not None
+            async for line in answer.lines():
+                raise AssertionError(line)
+        assert others.unanswered_n == 1
 
 
 async def test_a_long_answer_is_waited_for_while_the_server_lives() -> None:

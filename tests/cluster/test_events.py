@@ -30,7 +30,7 @@ async def listed(site: Site, server: str, **query: Any) -> list[dict[str, Any]]:
     """The events that there are."""
     answer = await site[server].client.get(EVENTS, headers=NDJSON, params={"follow": "false", **query}, timeout=20)
     assert answer.status_code == 200, answer.text
-    return [json.loads(line) for line in answer.text.splitlines() if line]
+    return [json.loads(line) for line in answer.text.split("\n") if line]
 
 
 @asynccontextmanager
@@ -77,6 +77,15 @@ async def test_the_history_of_all_servers_is_in_order(site: Site) -> None:
         assert numbers(events) == list(range(500))
         assert [event["server"] for event in events[:4]] == ["b", "a", "a", "b"]
         assert len({event["id"] for event in events}) == 500
+
+
+async def test_a_text_with_other_separators_of_lines_is_one_event(site: Site) -> None:
+    """Clients choose their node ids."""
+    node = "a\x85b\u2028c\u2029d"
+    site["b"].plane.fleet.events.record(EventKind.NODE, "connected", 1_000.0, group="edge", node=node)
+    record(site, "b", 2, 2_000.0)
+    first, second = await listed(site, "a", last_event_id="0")
+    assert (first["node"], second["revision"]) == (node, 2)
 
 
 async def test_a_reader_returns_to_any_server_and_misses_nothing(site: Site) -> None:

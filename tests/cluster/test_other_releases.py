@@ -44,7 +44,8 @@ async def test_what_cannot_be_read_is_missing_and_said_to_be(site: Site, earlier
 
 
 @pytest.mark.parametrize(
-    "line", [b"nonsense\n", b'["kind"]\n', b'{"id": "~b:1", "kind": "push"}\n', b'{"id": "1"}\n', b"[" * 100_000]
+    "line",
+    [b"nonsense\n", b'["kind"]\n', b'{"id": "~b:1", "kind": "push"}\n', b'{"id": "1"}\n', b"[" * 100_000 + b"\n"],
 )
 async def test_events_that_cannot_be_read_are_missing_and_said_to_be(site: Site, earlier: Peer, line: bytes) -> None:
     earlier.answers(200, line)

@@ -12,6 +12,7 @@ from xds.calls.access import CONNECT_TIMEOUT_S, TIMEOUT_S, ServerAccess
 from xds.calls.call import Answer, ApiCall
 from xds.calls.failures import UnreachableServerError
 
+LINE_BYTES = 4 << 20
 _LOST = httpx.RemoteProtocolError | httpx.ReadError
 
 
@@ -98,6 +99,12 @@ class HttpxAnswer:
             pieces.append(piece)
         return Answer(self._response.status_code, self.headers, b"".join(pieces), self._response.reason_phrase)
 
-    def lines(self) -> AsyncIterator[str]:
-        """Its lines, without their ends."""
-        return self._response.aiter_lines()
+    async def lines(self) -> AsyncIterator[str]:
+        """Its lines, without their ends. Texts in JSON contain other separators of lines, which end none here."""
+        rest = b""
+        async for piece in self._response.aiter_bytes():
+            *lines, rest = (rest + piece).split(b"\n")
+            if len(rest) > LINE_BYTES:
+                raise httpx.DecodingError(f"a line is longer than {LINE_BYTES} bytes")
+            for line in lines:
+                yield line.decode("utf-8", "replace")
