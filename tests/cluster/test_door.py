@@ -185,6 +185,14 @@ async def test_a_caller_may_do_at_another_server_what_he_may_do_here(guarded: Si
     assert await asked("GET", "/nodes/n1/resources?show_secrets=true", "reader") == 403
 
 
+async def test_a_caller_may_send_headers_in_any_bytes(site: Site) -> None:
+    site.connect("b", "n1")
+    headers = {b"Accept": b"application/json, text/\xe9", b"X-Request-ID": "é".encode()}
+    answer = await site["a"].client.get("/api/v1/nodes", headers=list(headers.items()))
+    assert answer.status_code == 200, answer.text
+    assert [node["id"] for node in answer.json()["items"]] == ["n1"] and "partial" not in answer.json()
+
+
 async def test_the_secret_follows_no_redirect() -> None:
     async with listening(lambda head: EMPTY) as (target, got):
         redirect = f"HTTP/1.1 307 Moved\r\nLocation: {target}/internal/v1/nodes\r\nContent-Length: 0\r\n\r\n".encode()

@@ -185,7 +185,9 @@ class FanOut:
 
     def _call(self, asked: Asked) -> ApiCall[None]:
         """The call, which shows the secret. Its answer is not compressed: its size is bounded while it arrives."""
-        headers = {**asked.headers, "Authorization": f"Bearer {self._secret()}", "Accept-Encoding": "identity"}
+        # Some are as the caller of this server has sent them, in any bytes.
+        told = {name: value.encode("ascii", "replace").decode() for name, value in asked.headers.items()}
+        headers = {**told, "Authorization": f"Bearer {self._secret()}", "Accept-Encoding": "identity"}
         operation = Operation(f"{asked.method} {asked.path}", prefix=INTERNAL_PREFIX)
         return ask(operation, read=lambda _: None, headers=headers, body=asked.body)
 
