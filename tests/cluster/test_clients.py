@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.cluster.conftest import Site
+from tests.cluster.test_members_answer import tell
 from tests.support.commands import FinishedCommand, address, xds
 from tests.support.resources import static_cluster
 from xds.cli.errors import Exit
@@ -50,6 +51,19 @@ async def test_a_silent_server_is_named_and_ends_a_command_with_a_code(site: Sit
         assert found.err.count(SILENT) == 1, (command, found.err)
         assert found.code == Exit.UNREACHABLE, (command, found.code)
     assert "n1" in (await run(site, "nodes", "--quiet")).out
+
+
+async def test_the_list_of_servers_says_which_one_does_not_answer(site: Site, silent: str) -> None:
+    tell(site)
+    columns = ("members", "--columns", "server,lease,state", "--no-headers")
+    found = await run(site, *columns)
+    assert [line.split() for line in found.out.splitlines()] == [["a", "holds", "ok"], ["b", "-", "ok"]]
+    assert found.code == Exit.OK, found.err
+    site.rows[1] = Member("b", silent)
+    tell(site)
+    found = await run(site, *columns)
+    assert found.out.splitlines()[1].split() == ["b", "-", "does", "not", "answer"]
+    assert found.code == Exit.NEGATIVE and "did not answer: b" in found.err
 
 
 async def test_a_node_of_a_silent_server_is_not_called_absent(site: Site, silent: str) -> None:
