@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -87,6 +88,16 @@ class AuditContract:
         await store.restore(lambda: iter(brief), replace=True)
         assert [line.revision for line in await store.history("g")] == [7]
         assert (await store.audit()).entries == before[-1], "what was done is not forgotten"
+
+    async def test_entries_with_long_texts_are_counted_too(self, store: Store) -> None:
+        """Their texts are more than an index of PostgreSQL holds."""
+        text = "".join(map(chr, random.Random(1).sample(range(0x4E00, 0x9FFF), 2_000)))
+        notes = [replace(CHANGED, message=each) for each in (text, text, text, f"{text}!")]
+        await commit(store, full(cluster("a"), endpoints("x")), CHANGED)
+        for number, note in enumerate(notes):
+            await commit(store, delta(endpoints("x", b"%d" % number)), note)
+        found = (await store.audit()).entries
+        assert [(each.count, each.note.message) for each in found[1:]] == [(3, text), (1, f"{text}!")]
 
     async def test_a_restore_keeps_the_audit_list_and_is_listed_itself(self, store: Store) -> None:
         await commit(store, full(cluster("a")), CHANGED)

@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import blake2b
 
 from xds.store.audit_entries import (
     LIMITS,
@@ -25,6 +26,7 @@ from xds.store.sql import sequences
 from xds.store.sql.connection import SqlConnection
 
 ROWS_PER_STEP = 2_000
+KEY_LIMIT, KEY_BYTES = 500, 16
 COLUMNS = "position, id, lane, key, grp, actor, action, count, first_s, time_s, body"
 _BODY = ("author", "peer", "subject", "message", "old", "new", "reason", "request_id", "revision")
 
@@ -139,7 +141,7 @@ def _put(connection: SqlConnection, entry: AuditEntry) -> None:
             entry.position,
             entry.id,
             int(note.lane),
-            note.key,
+            _stored_key(note.key),
             note.group,
             note.actor,
             note.action,
@@ -152,11 +154,16 @@ def _put(connection: SqlConnection, entry: AuditEntry) -> None:
     )
 
 
+def _stored_key(key: str) -> str:
+    """A key as an index can hold it: that of PostgreSQL has 2,704 bytes, and a key may have the message of a push."""
+    return key if len(key) <= KEY_LIMIT else blake2b(key.encode(), digest_size=KEY_BYTES).hexdigest()
+
+
 def _mergeable(connection: SqlConnection, note: AuditNote) -> AuditEntry | None:
     """The entry that a note is merged into; None for a new entry."""
     row = connection.execute(
         f"SELECT {COLUMNS} FROM audit WHERE key = ? AND first_s > ? ORDER BY position DESC LIMIT 1",  # noqa: S608
-        (note.key, note.time_s - MERGED_S),
+        (_stored_key(note.key), note.time_s - MERGED_S),
     ).fetchone()
     return entry(row) if row is not None else None
 
