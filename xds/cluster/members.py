@@ -41,9 +41,9 @@ class Members(Protocol):
     """
 
     me: Member
-    holder: str
-    problem: str
-    failures: int
+    holder: str = ""
+    problem: str = ""
+    failures: int = 0
 
     def others(self) -> Sequence[Member]:
         """The other members, by id. One without a URL cannot be asked."""
@@ -72,9 +72,6 @@ class OneServer(Members):
 
     def __init__(self) -> None:
         self.me = Member("", "", __version__, 0)
-        self.holder = ""
-        self.problem = ""
-        self.failures = 0
         self._secret = secrets.token_hex()
 
     def others(self) -> Sequence[Member]:
@@ -106,9 +103,6 @@ class RegisteredMembers(Members):
 
     def __init__(self, register: MemberRegister, clock: Callable[[], float] = time.monotonic) -> None:
         self.me = Member("", "", __version__)
-        self.holder = ""
-        self.problem = ""
-        self.failures = 0
         self._register = register
         self._clock = clock
         self._process = secrets.token_hex(8)
