@@ -293,6 +293,7 @@ async def collect_and_lose_session(server: PostgresServer, at: int, *, is_late: 
     return store.steps
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.usefixtures("small_steps")
 async def test_a_server_that_lost_its_session_amid_a_collection_takes_nothing_in_use(
@@ -305,6 +306,7 @@ async def test_a_server_that_lost_its_session_amid_a_collection_takes_nothing_in
     assert at > 10
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("small_steps")
 async def test_a_restore_at_another_server_ends_a_collection_and_no_more(url: str) -> None:
     source = MemoryStore()
@@ -651,6 +653,7 @@ async def test_no_server_collects_while_another_one_dumps(url: str) -> None:
         await each.close()
 
 
+@pytest.mark.timeout(900)
 async def test_a_dump_that_lost_its_lock_fails_if_something_was_deleted_meanwhile(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
