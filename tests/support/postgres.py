@@ -38,7 +38,7 @@ def programs() -> Path:
         return Path(named)
     found = _installed()
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        _install()
+        install(*_PACKAGES)
         found = _installed()
     assert found is not None, (
         "PostgreSQL is needed: apt-get install postgresql, or name its programs in XDS_TEST_POSTGRES"
@@ -250,6 +250,7 @@ def _installed() -> Path | None:
     return Path(on_path).resolve().parent if on_path else None
 
 
-def _install() -> None:
-    for argv in (["apt-get", "update"], ["apt-get", "install", "--yes", "--no-install-recommends", *_PACKAGES]):
+def install(*packages: str) -> None:
+    """Install packages of Debian, as root."""
+    for argv in (["apt-get", "update"], ["apt-get", "install", "--yes", "--no-install-recommends", *packages]):
         subprocess.run(argv, check=True, timeout=INSTALL_TIMEOUT_S, capture_output=True)
