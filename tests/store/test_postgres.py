@@ -7,7 +7,7 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -241,17 +241,17 @@ class Pausing(PostgresStore):
 
 
 class Stepping(PostgresStore):
-    """Awaits ``meanwhile`` before the step of a collection whose number is ``at``."""
+    """Awaits something ``before`` the steps of a collection with these numbers."""
 
-    def __init__(self, url: str, at: int, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, url: str, before: Mapping[int, Callable[[], Awaitable[None]]]) -> None:
         super().__init__(url)
         self.steps = 0
-        self._at, self._meanwhile = at, meanwhile
+        self._before = before
 
     async def _step(self, job: Job[T]) -> T:
         self.steps += 1
-        if self.steps == self._at:
-            await self._meanwhile()
+        if self.steps in self._before:
+            await self._before[self.steps]()
         return await super()._step(job)
 
 
@@ -276,7 +276,11 @@ async def collect_and_lose_session(server: PostgresServer, at: int, *, is_late: 
         await other.pauses.wait()
         await use_again(other)
 
-    store = Stepping(url, at, lose_session)
+    async def let_go_on() -> None:
+        other.may_go_on.set()
+        await asyncio.gather(*others)
+
+    store = Stepping(url, {at: lose_session, at + 2: let_go_on} if is_late else {at: lose_session})
     for each in (store, other):
         await each.open()
     for group in GROUPS:
@@ -284,8 +288,7 @@ async def collect_and_lose_session(server: PostgresServer, at: int, *, is_late: 
     await use_again(store)
     with suppress(UnavailableError):
         await store.collect(ONLY_THE_LATEST, 0.0)
-    other.may_go_on.set()
-    await asyncio.gather(*others)
+    await let_go_on()
     for group in GROUPS:
         assert await contents(other, await other.manifest(group)) == [cluster("a", b"first")]
     for each in (store, other):
@@ -324,7 +327,7 @@ async def test_a_restore_at_another_server_ends_a_collection_and_no_more(url: st
 
     for at in count(1):
         await other.restore(lambda: iter(both_groups), replace=True)
-        store = Stepping(url, at, restore)
+        store = Stepping(url, {at: restore})
         await store.open()
         with suppress(UnavailableError):
             await store.collect(ONLY_THE_LATEST, 0.0)
