@@ -411,3 +411,14 @@ def test_a_route_waits_for_the_secret_of_a_listener_that_warms(
     assert client.serving()[LISTENER] == opened[LISTENER]
     assert client.serving()[ROUTE] == opened[ROUTE]
     assert not client.exposures and not client.lost
+
+
+def test_routes_of_other_listeners_do_not_wait_for_a_secret_that_no_push_has(server: Server, variant: Variant) -> None:
+    """It says nothing of whether the listener that names it warms. So they change at once when a client returns."""
+    without = joined(site("a"), {LISTENER: {"other": "r2 sds:s"}, ROUTE: {"r2": "a"}, SECRET: {}})
+    client = live(server, variant, without)
+    client.disconnect()
+    push(server, joined(without, {ROUTE: {"r1": "a @2"}}))
+    client.reconnect()
+    spend(3, client)
+    assert client.serving()[ROUTE]["r1"] == "a @2"
