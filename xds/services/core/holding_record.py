@@ -13,7 +13,7 @@ from xds.model.errors import ValidationError
 from xds.model.node import Locality
 from xds.services.core.draining import ObservedInstance, socket_address
 from xds.services.core.holding import ServiceHolding
-from xds.services.core.instance import NOWHERE, Check, Health, Instance, require_instance
+from xds.services.core.instance import NOWHERE, Check, Health, Instance, check_instance
 
 Json = dict[str, Any]
 
@@ -119,24 +119,26 @@ def _instance_json(one: Instance) -> Json:
 
 def _instance(document: Json) -> Instance:
     weight, warning_weight = document.get("weights", (1, 1))
-    return require_instance(
-        Instance(
-            document["id"],
-            document["address"],
-            document["port"],
-            ports=_frozen(document, "ports"),
-            meta=_frozen(document, "meta"),
-            tags=tuple(document.get("tags", ())),
-            weight=weight,
-            warning_weight=warning_weight,
-            locality=_shared_locality(*document["locality"]) if "locality" in document else NOWHERE,
-            datacenter=document.get("datacenter", ""),
-            node=document.get("node", ""),
-            node_meta=_frozen(document, "node_meta"),
-            checks=tuple(_check(each) for each in document.get("checks", ())),
-            virtual_addresses=tuple(document.get("virtual_addresses", ())),
-        )
+    one = Instance(
+        document["id"],
+        document["address"],
+        document["port"],
+        ports=_frozen(document, "ports"),
+        meta=_frozen(document, "meta"),
+        tags=tuple(document.get("tags", ())),
+        weight=weight,
+        warning_weight=warning_weight,
+        locality=_shared_locality(*document["locality"]) if "locality" in document else NOWHERE,
+        datacenter=document.get("datacenter", ""),
+        node=document.get("node", ""),
+        node_meta=_frozen(document, "node_meta"),
+        checks=tuple(_check(each) for each in document.get("checks", ())),
+        virtual_addresses=tuple(document.get("virtual_addresses", ())),
     )
+    violations = check_instance(one)
+    if violations:
+        raise ValidationError(violations)
+    return one
 
 
 def _frozen(document: Json, name: str) -> Mapping[str, Any]:

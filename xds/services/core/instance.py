@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from xds.filter.values import FixedRecord
-from xds.model.errors import ValidationError, Violation
+from xds.model.errors import Violation
 from xds.model.ip_address import canonical_ipv6, is_ip_address
 from xds.model.node import Locality
 
@@ -127,14 +127,6 @@ def check_instance(one: Instance, pointer: str = "") -> list[Violation]:
             detail = f"{label} is {weight}, not in 0..{WEIGHT_LIMIT}"
             violations.append(Violation("invalid_weight", detail, pointer=f"{pointer}/{label}"))
     return violations
-
-
-def require_instance(one: Instance, pointer: str = "") -> Instance:
-    """The instance itself. Raises ``ValidationError`` with all findings in it."""
-    violations = check_instance(one, pointer)
-    if violations:
-        raise ValidationError(violations)
-    return one
 
 
 # A source may be foreign code: its values may have wrong types, or texts that cannot be encoded.
