@@ -12,8 +12,9 @@ from tests.support.connected import Client
 from tests.support.labels import stem_of
 from tests.support.resources import CERTIFICATE_PEM, KEY_PEM, static_cluster, tls_secret
 from xds.model.node import Node
-from xds.model.resource_type import CLUSTER, SECRET
+from xds.model.resource_type import CLUSTER, SECRET, resource_type
 from xds.model.snapshot import ResourceSet
+from xds.snapshots.leftover import Leftover
 
 PATH = f"/api/v1/nodes/{quote('n/1', safe='')}/resources"
 
@@ -70,6 +71,15 @@ async def test_contents_without_secrets_unless_asked_for(api: Api, client: Clien
     assert "resource" not in missing
     shown, _ = await items(api, type="secrets", contents="true", show_secrets="true")
     assert "hidden" in str(shown["resource"])
+
+
+async def test_content_that_only_the_node_knows_is_not_shown_as_empty(api: Api, client: Client) -> None:
+    """A node that returns may have a version that no push of its group has."""
+    foreign = Leftover(CLUSTER, "z", b"", "1f3a9c07")
+    client.ack(ResourceSet(resource_type(CLUSTER), "other", {"z": foreign}))
+    (shown,) = await items(api, type="clusters", contents="true")
+    assert (shown["name"], shown["version"]) == ("z", "1f3a9c07")
+    assert "resource" not in shown
 
 
 async def test_pages(api: Api, client: Client) -> None:

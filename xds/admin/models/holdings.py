@@ -21,7 +21,8 @@ class HeldResource:
     * ``pushed_version``: present with ``overlay``: the version of the pushed resource, if there is one;
     * ``lingers``: present, and true, for a removed resource that the node keeps for a while;
     * ``until``: present with ``lingers``: when it is removed; null while that time is not known;
-    * ``resource``: present with ``contents``: the resource as protobuf JSON.
+    * ``resource``: present with ``contents``: the resource as protobuf JSON; absent if the node returned with a version
+      that no push of its group has.
     """
 
     schema_name: ClassVar[str] = "HeldItem"

@@ -27,6 +27,7 @@ from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, type_url_of
 from xds.model.snapshot import ResourceSet
+from xds.snapshots.leftover import Leftover
 from xds.tasks.threads import run_sized
 
 Json = dict[str, Any]
@@ -128,6 +129,7 @@ def _item(
         )
     ends = lingering.get(holding.type_url, {}) if resource is not None else {}
     until = ends.get(name)
+    known = None if isinstance(resource, Leftover) else resource
     return HeldResource(
         type=alias_of(holding.type_url),
         type_url=holding.type_url,
@@ -139,7 +141,7 @@ def _item(
         overlay=overlay,
         lingers=name in ends,
         until=time_of(until) if until is not None else None,
-        resource=render(resource) if render is not None and resource is not None else None,
+        resource=render(known) if render is not None and known is not None else None,
     )
 
 
