@@ -46,7 +46,10 @@ def with_removed(
 
 
 def _led_to(released: Snapshot, listeners_url: str) -> frozenset[ResourceId]:
-    """What the released listeners refer to, directly or indirectly: new requests of the client use it."""
+    """What the released listeners refer to, directly or indirectly: new requests of the client use it.
+
+    Also the clusters behind their trees, and what these refer to, unlike `used_by`; ``*`` stands for all of a type.
+    """
     used, pending = set[ResourceId](), [(listeners_url, name) for name in released.get(listeners_url).resources]
     while pending:
         url, name = pending.pop()

@@ -18,6 +18,7 @@ class GrowingDelay:
         self._s = self._first_s
 
     def next_s(self, at_least_s: float = 0.0) -> float:
-        """The next delay: at least what the server asked for, at most the longest."""
-        delay_s, self._s = self._s * uniform(0.5, 1.0), min(self._s * 2, self._longest_s)  # noqa: S311
+        """The next delay in seconds: at least what the server asked for, at most the longest."""
+        delay_s = self._s * uniform(0.5, 1.0)  # noqa: S311
+        self._s = min(self._s * 2, self._longest_s)
         return max(delay_s, min(at_least_s, self._longest_s))
