@@ -66,14 +66,15 @@ $(DEMO_STAMP): requirements.lock requirements.run.lock requirements.envoy.lock p
 demo: $(DEMO_STAMP)
 	$(BIN)/xds demo $(if $(DEMO_ONCE),--once)
 
+# When a worker crashes, its test has failed and the run ends: xdist may wait for ever for the worker that replaces it.
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --max-worker-restart 0
 
 # It runs the benchmarks too, hence their requirements. By area: make soak AREA=tests/attack, or of several:
 # AREA="tests/store tests/e2e/test_swaps.py".
 soak: $(BENCH_STAMP)
-	$(BIN)/python -m pytest -v -n $(SOAK_WORKERS) --dist loadgroup -m "soak or hypothesis" --hypothesis-profile soak \
-		--timeout 3600 --durations=15 $(AREA)
+	$(BIN)/python -m pytest -v -n $(SOAK_WORKERS) --dist loadgroup --max-worker-restart 0 -m "soak or hypothesis" \
+		--hypothesis-profile soak --timeout 3600 --durations=15 $(AREA)
 	$(BIN)/python -m pytest -q -n $(SOAK_WORKERS) --twins tests/spec
 
 # What needs more than make, git and Python stands apart. XDS_TEST_CHROMIUM names a browser that is elsewhere.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from zlib import crc32
 
@@ -35,9 +36,15 @@ register_profiles()
 ID_LENGTH = 80  # of a value in the name of a test; names go to the controller of the workers again and again
 SOAK_TIMEOUT_S = 3600  # of each test in `make soak`, unless it has a limit of its own
 
+_STDERR = pytest.StashKey[int]()
+
 # A job in the background of a script ignores it, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_STDERR] = os.dup(2)  # while a test runs, 2 is what is captured of it
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -56,6 +63,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Workers take tests in an order that mixes those of all folders: some wait for processes, others compute."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: crc32(_unit(item).encode()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    with _ends_process(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    with _ends_process(item):
+        return (yield)
+
+
+@contextmanager
+def _ends_process(item: pytest.Item) -> Iterator[None]:
+    """After twice the time limit of the test, end the process and show where its threads are.
+
+    pytest-timeout interrupts neither the code of a library in C nor what is torn down behind a failure.
+    """
+    marker = item.get_closest_marker("timeout")
+    limit_s = float(marker.args[0] if marker else item.config.getoption("timeout") or item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(2 * limit_s, exit=True, file=item.config.stash[_STDERR])
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _unit(item: pytest.Item) -> str:

@@ -225,6 +225,25 @@ async def test_drain_does_not_wait_for_a_client_that_never_reads(server: Harness
     assert len(server.server.registry) == 0
 
 
+async def test_a_drain_stops_the_transport_once(server: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two stops at once, grpcio lets one end the calls of a server that the other has freed: a rare crash."""
+    transport, stops = server.server._transport, []
+    assert transport is not None
+    stop = transport.stop
+
+    async def counted(grace_s: float) -> None:
+        stops.append(grace_s)
+        await stop(grace_s)
+
+    monkeypatch.setattr(transport, "stop", counted)
+    for _ in range(2):
+        stream = await server.stream()
+        await stream.request()
+        await stream.receive()
+    await within(server.server.drain(0.2))
+    assert len(stops) == 1
+
+
 # -- the age of streams ------------------------------------------------------------------------------------------------
 
 

@@ -223,21 +223,21 @@ class XdsServer:
         transport = self._transport
         if transport is None:
             return
-        spread_s = self._options.drain_s if grace_s is None else grace_s
         self._auth.phase = Phase.DRAINING
         await self._introspection.set_draining()
+        streams = list(self._streams)
+        grace_s = self._options.drain_s if grace_s is None else grace_s
+        spread_s = grace_s if len(streams) > 1 else 0.0
         # GOAWAY at once: a client that reconnects opens a new connection, which may reach another replica.
         stopping = asyncio.create_task(transport.stop(spread_s + STOP_GRACE_S))
-        await self._close_streams(spread_s)
+        await self._close_streams(streams, spread_s)
         for task in self._tasks:
             task.cancel()
-        await transport.stop(STOP_GRACE_S)
         await stopping
         await self.registry.work_queue.barrier_low()  # behind the last work items of the streams
 
-    async def _close_streams(self, spread_s: float) -> None:
+    async def _close_streams(self, streams: Collection[StreamHandler], spread_s: float) -> None:
         """Rule 10: "A draining server closes streams after at least one response, and spreads the closes"."""
-        streams = list(self._streams)
         ends_at = monotonic() + spread_s
         for remaining, stream in zip(range(len(streams) - 1, -1, -1), streams, strict=True):
             stream.finish()

@@ -35,7 +35,11 @@ class Transport(Protocol):
         """Bind and serve, over TLS with ``files``; returns the bound port. Raises ``OSError``."""
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more calls, and end open ones after ``grace_s``. Harmless when repeated."""
+        """Accept no more calls, and end open ones after ``grace_s``. Harmless when repeated after its end.
+
+        Never called twice at once: of two, grpcio's core lets one end the calls of a server that the other has freed,
+        and the process crashes.
+        """
 
     def go_away(self, peer: str) -> None:
         """Accept no more calls on the connection of this peer, and close it when its last call has ended."""
