@@ -218,7 +218,7 @@ class XdsServer:
     async def drain(self, grace_s: float | None = None) -> None:
         """Stop gracefully: NOT_SERVING, no new streams, existing ones closed spread over ``grace_s``.
 
-        Harmless when repeated, or when the server never started.
+        Harmless when repeated after its end, or when the server never started.
         """
         transport = self._transport
         if transport is None:
@@ -227,7 +227,7 @@ class XdsServer:
         await self._introspection.set_draining()
         streams = list(self._streams)
         grace_s = self._options.drain_s if grace_s is None else grace_s
-        spread_s = grace_s if len(streams) > 1 else 0.0
+        spread_s = grace_s if len(streams) > 1 else 0.0  # one alone is closed at once
         # GOAWAY at once: a client that reconnects opens a new connection, which may reach another replica.
         stopping = asyncio.create_task(transport.stop(spread_s + STOP_GRACE_S))
         await self._close_streams(streams, spread_s)
