@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         self.is_active = True  # bytes have arrived since the last keepalive check
         self.source = ""
         self.read_since: float | None = None
-        self._slow: dict[int, float] = {}  # since when the messages of streams are known to be incomplete
+        self._slow: dict[int, float] | None = None  # since when the messages of streams are known to be incomplete
         self._open_calls: tuple[int, ...] = ()  # streams with calls without a credential; some may have ended
         self._owner = owner
         self._http2 = ServerConnection(owner.limits, owner.share_table)
@@ -136,8 +136,9 @@ class Connection(asyncio.Protocol):
         """End the calls whose long message has not arrived in time. Call it every few seconds."""
         flow = self._owner.flow
         long = {stream.id: stream for stream in self._http2.incomplete_messages()}
-        self._slow = {stream_id: self._slow.get(stream_id, now) for stream_id in long}
-        for stream_id, began in self._slow.items():
+        known = self._slow or {}
+        self._slow = {stream_id: known.get(stream_id, now) for stream_id in long} or None
+        for stream_id, began in (self._slow or {}).items():
             stream = long[stream_id]
             if now - began > flow.message_s + stream.precredited / flow.message_bytes_per_s and stream.call is not None:
                 stream.call.expire("a message of the request did not arrive in time")
