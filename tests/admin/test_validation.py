@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
 
 from tests.admin.conftest import Api
 from tests.support import resources as r
 from tests.support.envoy import envoy_binary
 from xds.access.tokens import Grant, Tokens
 from xds.admin.dependencies import ApiOptions
+from xds.codec.resources import DecodedPush, ResourceDecoder
+from xds.tasks.threads import INPUT_BYTES
 
 VALIDATE = "/api/v1/validate"
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
@@ -44,6 +50,31 @@ async def test_warnings_refuse_a_strict_push(api: Api) -> None:
         assert answer.status_code == 422
         assert codes(answer, "errors") == [("missing_reference", "routes/r")]
     assert (await api.client.get(SNAPSHOT)).status_code == 404
+
+
+async def test_a_small_push_is_read_without_a_thread_unless_its_cost_has_no_bound(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cost of YAML, of regular expressions and of errors is not bounded by the size of the body."""
+    document, threads = ResourceDecoder.document, list[int]()
+
+    def noting(*arguments: Any, **named: Any) -> DecodedPush:
+        threads.append(threading.get_ident())
+        return document(*arguments, **named)
+
+    monkeypatch.setattr(ResourceDecoder, "document", noting)
+    matching = r.route_config("r", {"match": {"safe_regex": {"regex": "/new-to-this-test"}}, "route": {"cluster": "c"}})
+    loop = threading.get_ident()
+    for body, form, is_on_loop in (
+        (json.dumps({"resources": [r.static_cluster("c", 80)]}), "json", [True]),
+        (json.dumps({"resources": [r.static_cluster("c", 80)]}), "yaml", [False]),
+        (json.dumps({"resources": [r.static_cluster("c", 80), matching]}), "json", [True, False]),
+        (json.dumps({"resources": [{"@type": "unknown/type"}]}), "json", [True, False]),
+        (json.dumps({"resources": [r.static_cluster("c" * 2000, 80)]}) + " " * INPUT_BYTES, "json", [False]),
+    ):
+        threads.clear()
+        await api.client.put(SNAPSHOT, content=body, headers={"Content-Type": f"application/{form}"})
+        assert [each == loop for each in threads] == is_on_loop
 
 
 async def test_content_that_envoy_surely_rejects_is_an_error(api: Api) -> None:

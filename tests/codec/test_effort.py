@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.support import resources as r
-from xds.codec.effort import AbandonedError, Effort, bounded_by
+from xds.codec.effort import AbandonedError, Effort, NotBoundedError, bounded_by
 from xds.codec.resources import ResourceDecoder
 from xds.filter.regular_expressions import effort_of
 from xds.model.errors import ValidationError
@@ -48,6 +48,38 @@ def test_a_large_regex_is_warned_of_without_its_compilation() -> None:
 def test_a_regex_that_no_client_takes_is_an_error_within_a_budget() -> None:
     with bounded_by(Effort()), pytest.raises(ValidationError, match="invalid repetition size"):
         ResourceDecoder().document(_routes("((a{40}){40})"))
+
+
+CLUSTER = {"@type": r.CLUSTER_TYPE, "name": "c", "connect_timeout": "1s"}
+
+
+def _push(*resources: object) -> bytes:
+    return json.dumps({"resources": resources}).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(_routes("/only-in-a-thread"), id="a regular expression"),
+        pytest.param(_push({**CLUSTER, "conect_timeout": "1s"}), id="a hint for a field"),
+        pytest.param(_push({**CLUSTER, "lb_policy": "ROUND_ROBBIN"}), id="a hint for a value"),
+        pytest.param(_push({**CLUSTER, "@type": f"{r.CLUSTER_TYPE}s"}), id="a hint for a type"),
+        pytest.param(_push(CLUSTER, CLUSTER), id="the same twice"),
+        pytest.param(_push({**CLUSTER, "connect_timeout": "-1s"}), id="a broken rule"),
+    ],
+)
+def test_an_input_leaves_the_loop_before_a_step_that_its_bytes_do_not_bound(body: bytes) -> None:
+    """Twenty bytes of a pattern take milliseconds, and so does a hint: it compares a name with all that there are."""
+    with bounded_by(Effort(is_on_loop=True)), pytest.raises(NotBoundedError):
+        ResourceDecoder().document(body, "json")
+
+
+def test_a_valid_input_is_read_on_the_loop() -> None:
+    known = _routes("/known-on-the-loop")
+    ResourceDecoder().document(known)
+    with bounded_by(Effort(is_on_loop=True)):
+        assert len(ResourceDecoder().document(_push(CLUSTER), "json").resources) == 1
+        assert len(ResourceDecoder().document(known, "json").resources) == 1
 
 
 @pytest.mark.parametrize("body", [_routes("/a"), b"resources: [{'@type': x, name: c}]\n"])

@@ -12,8 +12,8 @@ from weakref import ref
 
 import pytest
 
-from xds.codec.effort import AbandonedError, check_effort
-from xds.tasks.threads import WAITER, Turns, Waiter, run_detached, run_for_caller
+from xds.codec.effort import REGEX_EFFORT, AbandonedError, check_effort, leave_loop, present_effort
+from xds.tasks.threads import INPUT_BYTES, WAITER, Turns, Waiter, run_detached, run_for_caller
 
 WITHIN_S = 20.0
 
@@ -38,8 +38,39 @@ class Endless:
             self.ended.set()
 
 
-async def test_work_of_a_caller_never_runs_on_the_loop() -> None:
-    assert await run_for_caller(threading.get_ident) != threading.get_ident()
+async def test_work_for_a_caller_runs_on_the_loop_only_if_its_input_is_small() -> None:
+    """Without a size it never does: the size of no input bounds the work then."""
+    loop = threading.get_ident()
+    assert await run_for_caller(threading.get_ident) != loop
+    assert await run_for_caller(threading.get_ident, bytes=INPUT_BYTES + 1) != loop
+    assert await run_for_caller(threading.get_ident, bytes=INPUT_BYTES) == loop
+
+
+async def test_work_leaves_the_loop_before_a_step_that_its_size_does_not_bound() -> None:
+    """It begins again in a thread, with a budget of its own."""
+    begun: list[int] = []
+
+    def work() -> bool:
+        begun.append(threading.get_ident())
+        leave_loop()
+        effort = present_effort()
+        return effort is not None and effort.take(REGEX_EFFORT)
+
+    assert await run_for_caller(work, bytes=1)
+    assert len(begun) == 2
+    assert begun[0] == threading.get_ident() != begun[1]
+
+
+async def test_an_error_of_work_on_the_loop_is_raised_at_once() -> None:
+    begun: list[int] = []
+
+    def fail() -> None:
+        begun.append(threading.get_ident())
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await run_for_caller(fail, bytes=1)
+    assert begun == [threading.get_ident()]
 
 
 async def test_work_ends_when_its_caller_has_left() -> None:

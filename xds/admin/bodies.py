@@ -1,6 +1,6 @@
 """Request bodies: read within a limit on received bytes, whatever Content-Length says, and decoded.
 
-Bodies are parsed and checked in a thread, small ones of JSON excepted, whose cost is bounded by their size.
+Bodies are parsed and checked as work for their callers (`run_for_caller`).
 """
 
 from __future__ import annotations
@@ -55,9 +55,6 @@ def _check_size(size: int, deps: Dependencies) -> None:
         )
 
 
-# Parsing so much JSON takes some 50 us, a thread for it as much again.
-_SMALL_BYTES = 4 << 10
-
 Body = Annotated[bytes, Depends(read_body)]
 
 
@@ -73,8 +70,7 @@ async def parse_one(body: bytes, content_type: str, noun: str, limit_bytes: int)
     media = media_of(content_type)
     if media == "protobuf":
         raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send {noun} as JSON or YAML")
-    is_small = media == "json" and len(body) <= _SMALL_BYTES
-    values = parse_values(body, media) if is_small else await run_for_caller(parse_values, body, media)
+    values = await run_for_caller(parse_values, body, media, bytes=_bounding(body, media))
     if len(values) != 1:
         raise ValidationError([Violation("wrong_type", f"expected {noun} as one object, not {len(values)} documents")])
     return values[0]
@@ -121,13 +117,18 @@ async def decode_pushed(
     Raises ``ValidationError``, ``RequestError``.
     """
     media = media_of(content_type)
-    return await run_for_caller(partial(decoder.document, body, media, members=members))
+    return await run_for_caller(partial(decoder.document, body, media, members=members), bytes=_bounding(body, media))
 
 
 async def decode_one(body: bytes, content_type: str, type_url: str, name: str, decoder: ResourceDecoder) -> DecodedPush:
     """Decode the body of one resource: JSON, YAML, or its serialized message. Raises as ``decode_pushed``."""
     media = media_of(content_type)
-    return await run_for_caller(decoder.single, body, media, type_url, name)
+    return await run_for_caller(decoder.single, body, media, type_url, name, bytes=_bounding(body, media))
+
+
+def _bounding(body: bytes, media: InputFormat) -> int | None:
+    """The size of a body, if it bounds the work of reading it: aliases of YAML expand."""
+    return None if media == "yaml" else len(body)
 
 
 def accepts_yaml(request: Request) -> bool:

@@ -3,6 +3,9 @@
 The bytes of an input do not bound the work that it makes: twenty bytes of a regular expression may take milliseconds
 and aliases of YAML expand. So the reader of an input looks here between its steps. `Effort` is that of the work at
 hand; outside of such work (the command line, files of the server's own) there is none, and nothing is bounded or ended.
+
+Small inputs are read on the event loop, as long as their bytes do bound the work: regular expressions, and findings
+with their hints, leave it.
 """
 
 from __future__ import annotations
@@ -22,14 +25,19 @@ class AbandonedError(XdsError):
     """Nobody waits for the result any more: the work ends."""
 
 
+class NotBoundedError(Exception):
+    """Work on the event loop has come to a step whose cost the size of its input does not bound."""
+
+
 class Effort:
-    """Of one piece of work. `abandon` may be called from any thread."""
+    """Of one piece of work. `abandon` may be called from any thread. ``is_on_loop``: it runs on the event loop."""
 
-    __slots__ = ("_is_abandoned", "_regexes_left")
+    __slots__ = ("_is_abandoned", "_is_on_loop", "_regexes_left")
 
-    def __init__(self, regexes: int = REGEX_EFFORT) -> None:
+    def __init__(self, regexes: int = REGEX_EFFORT, *, is_on_loop: bool = False) -> None:
         self._regexes_left = regexes
         self._is_abandoned = False
+        self._is_on_loop = is_on_loop
 
     def abandon(self) -> None:
         """Nobody waits for the result any more."""
@@ -40,9 +48,18 @@ class Effort:
         if self._is_abandoned:
             raise AbandonedError("the caller has left")
 
+    def leave_loop(self) -> None:
+        """Before a step whose cost the size of the input does not bound. Raises ``NotBoundedError``."""
+        if self._is_on_loop:
+            raise NotBoundedError
+
     def take(self, regex_effort: int) -> bool:
-        """Whether a regular expression of this effort may be compiled; it is counted then. Raises as `check`."""
+        """Whether a regular expression of this effort may be compiled; it is counted then.
+
+        Raises as `check` and `leave_loop`.
+        """
         self.check()
+        self.leave_loop()
         if regex_effort > self._regexes_left:
             return False
         self._regexes_left -= regex_effort
@@ -62,6 +79,13 @@ def check_effort() -> None:
     effort = _PRESENT.get()
     if effort is not None:
         effort.check()
+
+
+def leave_loop() -> None:
+    """As the method of the effort of the work at hand."""
+    effort = _PRESENT.get()
+    if effort is not None:
+        effort.leave_loop()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.duration_pb2 import Duration
 
 from xds.codec import schema
+from xds.codec.effort import leave_loop
 from xds.model.errors import ERROR, WARNING, Violation
 from xds.model.resource_type import TYPE_PREFIX, alias_of
 from xds.model.units import UNIT_S
@@ -107,6 +108,7 @@ class Findings:
         path: Iterable[str | int],
         hint: str,
     ) -> None:
+        leave_loop()  # hints compare texts, and so do the positions that findings get
         if len(findings) < FINDINGS_LIMIT:
             pointer = json_pointer((*self.base, *path))
             findings.append(Violation(code, detail, self.resource, pointer, self._source, severity, hint, self.index))

@@ -53,7 +53,6 @@ from xds.wire.node import check_node_bytes
 
 JSON = "application/json"
 BODY_LIMIT = 8 * MIB
-_SMALL_BYTES = 4 << 10  # read at once: some 50 us
 RENDERED_LIMIT = 64 * MIB
 
 Json = dict[str, Any]
@@ -119,9 +118,7 @@ class RestDiscovery:
         return poll
 
     async def _answer(self, type_url: str, api: str, body: bytes, authorize: Authorize) -> Response:
-        is_small = len(body) <= _SMALL_BYTES
-        limit = self._limits.node_bytes
-        node, request = decode_request(body, limit) if is_small else await run_for_caller(decode_request, body, limit)
+        node, request = await run_for_caller(decode_request, body, self._limits.node_bytes, bytes=len(body))
         self._metrics.type(type_url).kinds["poll"] += 1
         if self._guard is not None:
             self._guard.check(request, type_url, node, api)
