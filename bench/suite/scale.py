@@ -80,7 +80,7 @@ QUICK = Scale(
     envoys=20,
     envoy_clusters=(10,),
     tls_streams=500,
-    node_streams=300,
+    node_streams=1_000,
     types_streams=1_000,
 )
 
@@ -102,6 +102,6 @@ ALL = Scale(
     envoys=20,
     envoy_clusters=(10, 1_000),
     tls_streams=1_000,
-    node_streams=300,
+    node_streams=1_000,
     types_streams=1_000,
 )
