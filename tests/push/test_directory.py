@@ -39,6 +39,7 @@ from xds.push import directory as watched_directory
 from xds.push.directory import WatchedDirectory, scan
 from xds.push.groups import GroupSettings
 from xds.rollouts.plan import read_plan
+from xds.rollouts.rollout import RolloutAction
 from xds.store.audit_entries import AuditFilter, AuditLane
 
 Logs = Sequence[MutableMapping[str, Any]]
@@ -131,7 +132,7 @@ async def test_files_that_a_rollout_has_taken_back_are_refused_and_do_not_come_a
         each.subscribe(CLUSTER)
     watched.put("edge.yaml", "b")
     await watched.wait(lambda: bool(plane.publisher.rollouts.open()))
-    await plane.publisher.rollouts.abort("edge", Caller("ops"), "no")
+    await plane.publisher.rollouts.change("edge", RolloutAction.ABORT, Caller("ops"), "no")
     revision = plane.publisher.groups.content("edge").revision
     (watched.root / "edge.yaml").touch()
     await watched.wait(lambda: len(watched.directory.refused) == 1)

@@ -20,7 +20,7 @@ from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
 from xds.push.request import PushOptions
 from xds.push.rollout_runner import RolloutRunner
-from xds.rollouts.rollout import RolloutState, decode
+from xds.rollouts.rollout import RolloutAction, RolloutState, decode
 from xds.store.sqlite.memory import MemoryStore
 
 BEFORE, AFTER = "before", "after"
@@ -100,14 +100,13 @@ class Story:
 
     async def act(self, chance: random.Random) -> None:
         """What a person may do."""
-        rollouts = self.plane.publisher.rollouts
         if chance.random() < 0.4:
             content = chance.choice("cd")
             await self.push(content)
             self.content = content
         else:
-            actions = (rollouts.pause, rollouts.resume, rollouts.resume, rollouts.promote, rollouts.abort)
-            await chance.choice(actions)(GROUP, OPERATOR)
+            action = chance.choice((*RolloutAction, RolloutAction.RESUME))
+            await self.plane.publisher.rollouts.change(GROUP, action, OPERATOR)
 
     async def look(self) -> None:
         facts = self.plane.publisher.rollout_facts

@@ -26,7 +26,7 @@ from xds.push import rollout_facts
 from xds.push.request import PushOptions
 from xds.push.rollout_runner import RolloutRunner
 from xds.rollouts.decide import Facts, RequestCount
-from xds.rollouts.rollout import UNWATCHED, RolloutState
+from xds.rollouts.rollout import UNWATCHED, RolloutAction, RolloutState
 from xds.rollouts.server_facts import ServerFacts, merged, read_facts
 from xds.store.base import Commit, UnavailableError
 
@@ -400,7 +400,7 @@ async def test_a_canary_that_rejected_it_and_is_gone_is_replaced_when_it_is_resu
     else:
         proxies.leave(first)
     await runner.look()
-    await plane.publisher.rollouts.resume(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.RESUME, OPERATOR)
     await runner.look()
     assert (rollout(plane).state, rollout(plane).connected_n) == (RolloutState.RUNNING, 1)
     (other,) = have(plane, "b") - {first}
@@ -416,7 +416,7 @@ async def test_proxies_of_a_share_that_moved_are_not_missed_after_a_restart(
     first, _ = sorted(have(plane, "b"))
     proxies.answer()
     await runner.look()
-    await plane.publisher.rollouts.pause(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.PAUSE, OPERATOR)
     await runner.look()
     proxies.clients[first].move("elsewhere")
     await runner.look()
@@ -475,7 +475,7 @@ async def test_a_refused_roll_back_is_tried_again_when_the_group_has_changed(
     for _ in range(3):
         await runner.look()
     assert (attempts, rollout(plane).state) == (1, RolloutState.HELD)
-    await plane.publisher.rollouts.resume(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.RESUME, OPERATOR)
     for _ in range(2):
         await runner.look()
     assert (attempts, rollout(plane).state) == (2, RolloutState.HELD)

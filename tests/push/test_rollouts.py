@@ -29,7 +29,7 @@ from xds.push.request import DEFAULT_OPTIONS, ChangeError, PushOptions, replace_
 from xds.push.rollout_pushes import TakenBackError
 from xds.push.rollout_step import Effect
 from xds.rollouts.plan import read_plan
-from xds.rollouts.rollout import Rollout, RolloutState
+from xds.rollouts.rollout import Rollout, RolloutAction, RolloutState
 
 OPERATOR = Caller("ops")
 CAREFULLY = PushOptions(rollout={"waves": ["1", "50%"]}, allow_empty=True)
@@ -115,7 +115,7 @@ async def test_the_ranks_that_are_told_agree_with_the_lines(plane: Plane) -> Non
 async def test_it_is_promoted_by_a_person(plane: Plane) -> None:
     await begun(plane)
     plane.woken.clear()
-    await plane.publisher.rollouts.promote(GROUP, OPERATOR, "looks good")
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.PROMOTE, OPERATOR, "looks good")
     assert have(plane, "b") == set(NODES)
     assert plane.woken == [GROUP]
 
@@ -125,11 +125,11 @@ async def test_a_person_changes_only_the_rollout_that_was_seen(plane: Plane) -> 
     first = await begun(plane)
     await plane.publisher.push(GROUP, clusters("c"), options=CAREFULLY)
     rollouts = plane.publisher.rollouts
-    for act in (rollouts.pause, rollouts.resume, rollouts.promote, rollouts.abort):
+    for action in RolloutAction:
         with pytest.raises(NotFoundError, match="no rollout of revision 2 is going on; that of revision 3 is"):
-            await act(GROUP, OPERATOR, head=2)
+            await rollouts.change(GROUP, action, OPERATOR, head=2)
     assert have(plane, "c") == {first}
-    await rollouts.promote(GROUP, OPERATOR, head=3)
+    await rollouts.change(GROUP, RolloutAction.PROMOTE, OPERATOR, head=3)
     assert have(plane, "c") == set(NODES)
 
 
@@ -138,7 +138,7 @@ async def test_an_abort_is_an_undo_that_only_the_wave_sees(plane: Plane) -> None
     first = await begun(plane)
     outside = next(node for node in NODES if node != first)
     before = plane.cache.resolve(Node(outside, GROUP))
-    ended = await plane.publisher.rollouts.abort(GROUP, OPERATOR, "too slow")
+    ended = await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR, "too slow")
     assert (ended.state, ended.reason, ended.by) == (RolloutState.ROLLED_BACK, "aborted: too slow", "ops")
     assert have(plane, "a") == set(NODES)
     after = plane.cache.resolve(Node(outside, GROUP))
@@ -155,7 +155,7 @@ async def test_an_abort_is_an_undo_that_only_the_wave_sees(plane: Plane) -> None
 @pytest.mark.usefixtures("clients")
 async def test_what_was_taken_back_is_refused_until_it_is_asked_for(plane: Plane) -> None:
     await begun(plane)
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR, "too slow")
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR, "too slow")
     for options in (CAREFULLY, PushOptions(), PushOptions(all_at_once=True), PushOptions(dry_run=True)):
         with pytest.raises(TakenBackError, match=r"taken back 0s ago, from revision 2: aborted: too slow"):
             await plane.publisher.push(GROUP, clusters("b"), options=options)
@@ -168,10 +168,10 @@ async def test_what_was_taken_back_is_tried_again_by_its_plan_unless_it_is_for_a
     """A pipeline that was told of ``retry`` must not give all what one node has just refused."""
     first = await begun(plane)
     plan = rollout(plane).plan
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR)
     again = await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(retry=True))
     assert (again.rollout.effect, rollout(plane).plan, have(plane, "b")) == (Effect.STARTED, plan, {first})
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR)
     await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(retry=True, all_at_once=True))
     assert have(plane, "b") == set(NODES)
 
@@ -179,7 +179,7 @@ async def test_what_was_taken_back_is_tried_again_by_its_plan_unless_it_is_for_a
 @pytest.mark.usefixtures("clients")
 async def test_what_was_taken_back_may_be_pushed_after_other_content(plane: Plane) -> None:
     await begun(plane)
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR)
     await plane.publisher.push(GROUP, clusters("c"))
     await plane.publisher.push(GROUP, clusters("b"))
     assert have(plane, "b") == set(NODES)
@@ -199,14 +199,14 @@ async def test_other_content_supersedes_with_the_same_base(plane: Plane) -> None
 async def test_a_push_amid_a_promotion_takes_no_node_back(plane: Plane) -> None:
     """Somebody has given the head to all: what is pushed before all have ACKed is rolled out over it."""
     await begun(plane)
-    await plane.publisher.rollouts.promote(GROUP, OPERATOR, "urgent")
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.PROMOTE, OPERATOR, "urgent")
     await plane.publisher.push(GROUP, clusters("c"), options=CAREFULLY)
     assert (rollout(plane).base, rollout(plane).head) == (2, 3)
     assert (len(have(plane, "c")), len(have(plane, "b"))) == (1, 3)
     assert told(plane) == [("started", 2), ("promoting", 2), ("promoted", 2), ("started", 3)]
     after = await plane.reloaded()
     assert (len(have(after, "c")), len(have(after, "b"))) == (1, 3)
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR)
     assert have(plane, "b") == set(NODES)
 
 
@@ -298,10 +298,10 @@ async def test_each_rollout_is_told_to_begin_and_to_end_once(
     await plane.publisher.push(GROUP, clusters("c"), options=CAREFULLY)
     await plane.publisher.push(GROUP, clusters("d"), options=PushOptions(all_at_once=True))
     await plane.publisher.push(GROUP, clusters("e"), options=CAREFULLY)
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR)
     await plane.publisher.push(GROUP, clusters("f"))
     await begun_again(plane, "g")
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR)
     monkeypatch.setattr("xds.push.rollout_facts.KNOWS_AFTER_S", 0.0)
     monkeypatch.setattr(plane.fleet, "is_followed", lambda group: False)
     for client in clients:
@@ -353,7 +353,7 @@ async def test_endpoints_reach_both_lines_and_survive_an_abort(plane: Plane) -> 
     assert result.rollout.effect is Effect.CONTINUES
     assert assignments(plane) == dict.fromkeys(NODES, moved.version)
     assert len(have(plane, "web")) == 3
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR)
     assert assignments(plane) == dict.fromkeys(NODES, moved.version)
     assert have(plane, "web") == set(NODES)
 
@@ -420,7 +420,7 @@ async def test_a_deleted_group_forgets_it(plane: Plane) -> None:
     assert plane.publisher.rollouts.find(GROUP) is None
     assert not await plane.store.docs("rollout")
     with pytest.raises(NotFoundError):
-        await plane.publisher.rollouts.promote(GROUP, OPERATOR)
+        await plane.publisher.rollouts.change(GROUP, RolloutAction.PROMOTE, OPERATOR)
 
 
 @pytest.mark.usefixtures("clients")
@@ -459,7 +459,7 @@ async def test_names_that_only_the_base_has_are_found(plane: Plane) -> None:
     assert plane.by_hand.is_used((GROUP, "web"))
     assert list(plane.by_hand.served(GROUP)) == ["web"]
     assert live.pushed(GROUP, "web") == live.served(GROUP, "web") == pushed
-    await plane.publisher.rollouts.promote(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.PROMOTE, OPERATOR)
     ended = rollout(plane).end(RolloutState.PROMOTED, "", 0.0)
     assert await plane.publisher.rollouts.step(rollout(plane), ended, "promoted")
     assert not plane.by_hand.is_used((GROUP, "web"))
@@ -497,7 +497,7 @@ async def test_the_plan_of_a_group_applies_at_every_door(plane: Plane) -> None:
     assert len(have(plane, "a", "b", "c")) == 2
     deleted = await plane.publisher.delete(GROUP, (CLUSTER, "b"))
     assert deleted.rollout.effect is Effect.SUPERSEDED
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR)
     back = await plane.publisher.rollback(GROUP, put.revision)
     assert (back.rollout.effect, len(have(plane, "a", "b", "c"))) == (Effect.STARTED, 2)
     pushed = await plane.publisher.push(GROUP, clusters("d"), options=PushOptions(rollout={"waves": "1"}))
@@ -522,7 +522,7 @@ async def test_in_a_transaction_each_group_has_its_own_plan(plane: Plane) -> Non
 @pytest.mark.usefixtures("clients")
 async def test_what_was_taken_back_is_refused_in_a_transaction_too(plane: Plane) -> None:
     await begun(plane)
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR, "no")
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR, "no")
     requests = [await replace_all(group, clusters("b")) for group in (GROUP, "shop")]
     with pytest.raises(ChangeError, match=r"^changes\[\d\], group '\w+': this content was taken back"):
         await plane.publisher.transaction(requests)
@@ -532,7 +532,7 @@ async def test_what_was_taken_back_is_refused_in_a_transaction_too(plane: Plane)
 @pytest.mark.usefixtures("clients")
 async def test_what_was_taken_back_may_be_pushed_after_a_day(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     await begun(plane)
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR, "no")
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR, "no")
     monkeypatch.setattr("xds.rollouts.rollout.MATTERS_S", 0.0)
     assert (await plane.publisher.push(GROUP, clusters("b"))).changed
 
@@ -541,7 +541,7 @@ async def test_what_was_taken_back_may_be_pushed_after_a_day(plane: Plane, monke
 async def test_the_content_is_recognised_whatever_its_endpoints(plane: Plane) -> None:
     await plane.publisher.push(GROUP, web(80))
     await plane.publisher.push(GROUP, [*web(80), *clusters("b")], options=CAREFULLY)
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR, "no")
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR, "no")
     with pytest.raises(TakenBackError):
         await plane.publisher.push(GROUP, [*web(81), *clusters("b")])
     (moved,) = [one for one in web(83) if one.type_url == ENDPOINT]
@@ -553,9 +553,9 @@ async def test_the_content_is_recognised_whatever_its_endpoints(plane: Plane) ->
 @pytest.mark.usefixtures("clients")
 async def test_pause_and_resume_change_no_line(plane: Plane) -> None:
     first = await begun(plane)
-    paused = await plane.publisher.rollouts.pause(GROUP, OPERATOR, "lunch")
+    paused = await plane.publisher.rollouts.change(GROUP, RolloutAction.PAUSE, OPERATOR, "lunch")
     assert (paused.state, paused.by, paused.message) == (RolloutState.PAUSED, "ops", "lunch")
-    resumed = await plane.publisher.rollouts.resume(GROUP, OPERATOR)
+    resumed = await plane.publisher.rollouts.change(GROUP, RolloutAction.RESUME, OPERATOR)
     assert resumed.state is RolloutState.RUNNING
     assert have(plane, "b") == {first}
     page = await plane.publisher.audit.read("", 100)
@@ -623,7 +623,7 @@ async def test_derived_resources_reach_both_lines_and_survive_an_abort(plane: Pl
     assert [derived(plane, node) for node in NODES] == [after] * len(NODES)
     assert [node for node in NODES if "b" in served(plane)[node]] == [first]
     assert rollout(plane).is_open
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR)
     assert [derived(plane, node) for node in NODES] == [after] * len(NODES)
     assert not [node for node in NODES if "b" in served(plane)[node]]
 

@@ -19,7 +19,7 @@ from xds.push.collector import Collector
 from xds.push.content import GroupContent
 from xds.push.request import PushOptions
 from xds.rollouts.decide import Facts, decide
-from xds.rollouts.rollout import RolloutState
+from xds.rollouts.rollout import RolloutAction, RolloutState
 from xds.snapshots.order import OrderRules
 from xds.snapshots.removal_log import PUSHES_KEPT
 from xds.store.base import CorruptError
@@ -53,14 +53,14 @@ async def test_a_restored_rollout_is_paused(plane: Plane) -> None:
     await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
     (first,) = have(plane, "b")
     archive = await archive_of(plane)
-    await plane.publisher.rollouts.promote(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.PROMOTE, OPERATOR)
     await restore(plane, archive)
     found = rollout(plane)
     assert (found.state, found.reason) == (RolloutState.PAUSED, "restored from a backup")
     assert have(plane, "b") == {first}
     assert have(plane, "a") == set(NODES) - {first}
-    await plane.publisher.rollouts.resume(GROUP, OPERATOR)
-    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.RESUME, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR)
     assert have(plane, "a") == set(NODES)
 
 
@@ -88,7 +88,7 @@ async def test_without_history_there_is_no_base_to_serve(plane: Plane) -> None:
     assert have(plane, "b") == set(NODES)
     await plane.publisher.push(GROUP, clusters("c"), options=CAREFULLY)
     assert (len(have(plane, "c")), len(have(plane, "b"))) == (1, len(NODES) - 1), "all had b"
-    await plane.publisher.rollouts.promote(GROUP, OPERATOR)
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.PROMOTE, OPERATOR)
     assert (await plane.publisher.push(GROUP, clusters("d"), options=PushOptions(all_at_once=True))).changed
 
 
@@ -104,7 +104,7 @@ async def test_the_base_is_kept_while_the_rollout_is_open() -> None:
     await collector.collect()
     after = await plane.reloaded()
     assert len(have(after, "a")) == len(NODES) - 1
-    await after.publisher.rollouts.abort(GROUP, OPERATOR)
+    await after.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR)
     assert have(after, "a") == set(NODES)
     await Collector(after.store, after.cache, LITTLE, 1, bases=after.publisher.rollouts.pinned).collect()
     await plane.store.close()
@@ -144,7 +144,7 @@ async def test_a_rollout_without_its_group_is_nobodys(plane: Plane) -> None:
     after = await plane.reloaded()
     assert [each.group for each in after.publisher.rollouts.open()] == [GROUP]
     with pytest.raises(NotFoundError):
-        await after.publisher.rollouts.pause("gone", OPERATOR)
+        await after.publisher.rollouts.change("gone", RolloutAction.PAUSE, OPERATOR)
 
 
 async def test_a_damaged_base_does_not_stop_the_server(plane: Plane) -> None:

@@ -37,7 +37,7 @@ from xds.push.groups import GroupSettings
 from xds.push.request import PushOptions, PushRequest, replace_all
 from xds.push.rollout_runner import RolloutRunner
 from xds.rollouts.plan import read_plan
-from xds.rollouts.rollout import Rollout, RolloutState, begin
+from xds.rollouts.rollout import Rollout, RolloutAction, RolloutState, begin
 from xds.services.core.binding import Binding
 from xds.services.core.instance import Instance
 from xds.steering.policies import PolicyTable, etag_of
@@ -262,9 +262,8 @@ async def roll_out(at: ServerOnStore, chance: random.Random) -> object:
 
 
 async def act(at: ServerOnStore, chance: random.Random) -> object:
-    rollouts = at.publisher.rollouts
-    action = chance.choice([rollouts.pause, rollouts.resume, rollouts.promote, rollouts.abort, rollouts.abort])
-    return await action(chance.choice(GROUPS), Caller("ops"), "because")
+    action = chance.choice([*RolloutAction, RolloutAction.ABORT])
+    return await at.publisher.rollouts.change(chance.choice(GROUPS), action, Caller("ops"), "because")
 
 
 async def step(at: ServerOnStore, chance: random.Random) -> None:
@@ -413,13 +412,14 @@ async def test_what_people_do_reaches_a_rollout_that_another_server_has_just_beg
     await second.following.close()
     options = PushOptions(rollout={"waves": ["25%"]})
     await first.publisher.push("edge", [decode_resource(static_cluster("b", 80))], options=options)
-    paused = await second.publisher.rollouts.pause("edge", Caller("ops"))
+    paused = await second.publisher.rollouts.change("edge", RolloutAction.PAUSE, Caller("ops"))
     assert (paused.head, paused.state) == (2, RolloutState.PAUSED)
     await first.publisher.push("edge", [decode_resource(static_cluster("c", 80))], options=options)
-    paused = await second.publisher.rollouts.pause("edge", Caller("ops"), head=3)  # seen at the first server
+    # It was seen at the first server.
+    paused = await second.publisher.rollouts.change("edge", RolloutAction.PAUSE, Caller("ops"), head=3)
     assert (paused.head, paused.state) == (3, RolloutState.PAUSED)
     with pytest.raises(NotFoundError):
-        await second.publisher.rollouts.pause("shop", Caller("ops"))
+        await second.publisher.rollouts.change("shop", RolloutAction.PAUSE, Caller("ops"))
 
 
 async def test_a_deleted_group_leaves_nothing_that_another_server_has_written_before(
@@ -953,10 +953,10 @@ async def test_no_node_outside_of_a_wave_is_served_the_head_at_any_moment(
         heads[result.revision] = name
 
     async def promote(at: ServerOnStore) -> None:
-        await at.publisher.rollouts.promote("edge", Caller("ops"))
+        await at.publisher.rollouts.change("edge", RolloutAction.PROMOTE, Caller("ops"))
 
     async def abort(at: ServerOnStore) -> None:
-        await at.publisher.rollouts.abort("edge", Caller("ops"))
+        await at.publisher.rollouts.change("edge", RolloutAction.ABORT, Caller("ops"))
 
     proven.add("c0")
     await servers[0].publisher.push("edge", [decode_resource(static_cluster("c0", 80))])

@@ -17,6 +17,7 @@ from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.push.request import PushOptions
 from xds.push.undo import UndoPlan
+from xds.rollouts.rollout import RolloutAction
 from xds.store.base import Meta
 from xds.store.retention import Retention
 
@@ -249,7 +250,7 @@ async def test_what_the_first_node_of_a_rollout_alone_rejects_is_gone_back_to(pl
     await plane.publisher.undo.note_refusals([GROUP])
     (newest, *_) = await plane.publisher.history.lines(GROUP)
     assert (newest.nodes, newest.refused) == (1, 1)
-    await plane.publisher.rollouts.promote(GROUP, Caller("ops"))
+    await plane.publisher.rollouts.change(GROUP, RolloutAction.PROMOTE, Caller("ops"))
     for name in clients.keys() - {"n0"}:
         clients[name].ack(held)
     worse = ResourceDecoder().values({"resources": [cluster("worse", 80)]}).resources

@@ -29,6 +29,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, V2_URLS
 from xds.protocol.events import Identified, Subscribed
 from xds.push.request import PushOptions
 from xds.push.rollout_step import Effect
+from xds.rollouts.rollout import RolloutAction
 from xds.steering.assignments import SAVE_EVERY_S
 from xds.steering.core.assignment import Standing
 from xds.steering.policies import DECIDED_KIND, KIND
@@ -132,7 +133,7 @@ async def test_decisions_during_a_rollout_reach_both_lines_and_its_abort_changes
     for node, has_extra in (("in", True), ("out", False)):
         view = steered.plane.cache.resolve(Node(node, GROUP, A))
         assert view is not None and ("extra" in view.snapshot.get(CLUSTER).resources) is has_extra
-    await publisher.rollouts.abort(GROUP, Caller("ops"))
+    await publisher.rollouts.change(GROUP, RolloutAction.ABORT, Caller("ops"))
     assert steered.served(A, node="in") == steered.served(A, node="out") == decided
 
 

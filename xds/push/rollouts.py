@@ -21,7 +21,7 @@ from xds.push.content import GroupContent
 from xds.push.rollout_step import ChangedRolloutError, Effect, RolloutStep, ServedRollout
 from xds.push.served import ServedGroups
 from xds.rollouts.line_changes import LineChanges
-from xds.rollouts.rollout import UNWATCHED, Rollout, RolloutState, decode, encode
+from xds.rollouts.rollout import UNWATCHED, Rollout, RolloutAction, RolloutState, decode, encode
 from xds.snapshots.lines import GroupSplit
 from xds.store.audit_entries import AuditNote
 from xds.store.base import CorruptError, DocumentWrite, Store
@@ -30,6 +30,11 @@ from xds.tasks.threads import run_sized
 from xds.tasks.writes import WriteLocks
 
 KIND = "rollout"
+_ACTS = {  # what events and the audit list call it, and what becomes of the rollout
+    RolloutAction.PAUSE: ("paused", Rollout.pause),
+    RolloutAction.RESUME: ("resumed", Rollout.resume),
+    RolloutAction.PROMOTE: ("promoting", Rollout.promote),
+}
 
 _log = structlog.get_logger(logger_name="xds.push.rollouts")
 
@@ -103,47 +108,28 @@ class Rollouts:
 
     # What people do
 
-    async def pause(self, group: str, by: Caller, message: str = "", head: int = 0) -> Rollout:
-        """Stop the rollout of a group until it is resumed. Failures still end it.
+    async def change(self, group: str, action: RolloutAction, by: Caller, message: str = "", head: int = 0) -> Rollout:
+        """Do with the rollout of a group what a person wants. Returns it as it is then.
 
-        ``head`` is the revision whose rollout is meant; 0: whichever is open. All of these raise ``NotFoundError`` if
-        it is not open, and ``StoreError``.
+        An abort is a new revision with the content that the nodes outside of the wave are served. ``head`` is the
+        revision whose rollout is meant; 0: whichever is open. Raises ``NotFoundError`` if it is not open, and
+        ``StoreError``.
         """
-        return await self._act(group, "paused", by, message, Rollout.pause, head)
-
-    async def resume(self, group: str, by: Caller, message: str = "", head: int = 0) -> Rollout:
-        """Let a rollout go on that is paused or held; its wave is watched anew."""
-        return await self._act(group, "resumed", by, message, Rollout.resume, head)
-
-    async def promote(self, group: str, by: Caller, message: str = "", head: int = 0) -> Rollout:
-        """Serve the head to all nodes now."""
-        return await self._act(group, "promoting", by, message, Rollout.promote, head)
-
-    async def abort(self, group: str, by: Caller, message: str = "", head: int = 0) -> Rollout:
-        """Take the push back: a new revision with the content that the nodes outside of the wave are served."""
-        reason = f"aborted: {message}" if message else "aborted"
+        who = by.actor or by.author
         while True:
             before = await self._open_rollout(group, head)
-            after = before.end(RolloutState.ROLLED_BACK, reason, time(), by.actor or by.author, message)
-            with suppress(ChangedRolloutError):
-                await self.roll_back(before, after, by)
-                return after
-
-    async def _act(
-        self,
-        group: str,
-        action: str,
-        by: Caller,
-        message: str,
-        change: Callable[[Rollout, str, str, float], Rollout],
-        head: int,
-    ) -> Rollout:
-        while True:
-            before = await self._open_rollout(group, head)
-            after = change(before, by.actor or by.author, message, time())
-            note = by.note(f"rollout.{action}", group=group, message=message, new={"head": after.head})
-            if await self.step(before, after, action, note):
-                return after
+            if action is RolloutAction.ABORT:
+                reason = f"aborted: {message}" if message else "aborted"
+                after = before.end(RolloutState.ROLLED_BACK, reason, time(), who, message)
+                with suppress(ChangedRolloutError):
+                    await self.roll_back(before, after, by)
+                    return after
+            else:
+                told, act = _ACTS[action]
+                after = act(before, who, message, time())
+                note = by.note(f"rollout.{told}", group=group, message=message, new={"head": after.head})
+                if await self.step(before, after, told, note):
+                    return after
 
     async def step(self, before: Rollout, after: Rollout, action: str, note: AuditNote | None = None) -> bool:
         """Store a step of a rollout, and serve by it. False if the rollout is not as ``before`` any more.

@@ -49,6 +49,15 @@ class RolloutState(StrEnum):
         return self in (RolloutState.RUNNING, RolloutState.PAUSED, RolloutState.HELD)
 
 
+class RolloutAction(StrEnum):
+    """What a person does with a rollout."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    PROMOTE = "promote"
+    ABORT = "abort"
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What one server has seen of the present wave. It is not stored: after a restart a wave is watched anew.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated
 
@@ -21,20 +20,12 @@ from xds.admin.problem import RequestError
 from xds.admin.push import MESSAGE_LIMIT
 from xds.admin.routing import Calling, api_router, with_model
 from xds.admin.server_door import internal_router
+from xds.rollouts.rollout import RolloutAction
 
 BODY_BYTES = 64 << 10
 
 router = api_router("rollouts")
 internal = internal_router()
-
-
-class RolloutAction(StrEnum):
-    """What a person does with a rollout."""
-
-    PAUSE = "pause"
-    RESUME = "resume"
-    PROMOTE = "promote"
-    ABORT = "abort"
 
 
 class RolloutRequest(pydantic.BaseModel):
@@ -71,14 +62,8 @@ async def change_rollout(
     except pydantic.ValidationError:
         detail = f'the body must be {{"action": one of {", ".join(RolloutAction)}, "message": TEXT, "head": REVISION}}'
         raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None
-    rollouts = deps.publisher.rollouts
-    act = {
-        RolloutAction.PAUSE: rollouts.pause,
-        RolloutAction.RESUME: rollouts.resume,
-        RolloutAction.PROMOTE: rollouts.promote,
-        RolloutAction.ABORT: rollouts.abort,
-    }[wanted.action]
-    return answer_model(CarefulRollout.from_domain(await act(group, by, wanted.message, wanted.head)))
+    changed = await deps.publisher.rollouts.change(group, wanted.action, by, wanted.message, wanted.head)
+    return answer_model(CarefulRollout.from_domain(changed))
 
 
 @router.serve(operations.LIST_ROLLOUTS)
