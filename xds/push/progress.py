@@ -15,7 +15,7 @@ from itertools import islice
 from time import monotonic
 
 from xds.envoy.translation import variant_sets
-from xds.fleet.convergence import SHOWN_LIMIT, has_content
+from xds.fleet.convergence import SHOWN_LIMIT
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Convergence, Sync
 from xds.model.resource_type import alias_of
@@ -255,16 +255,15 @@ async def rollout_status(cache: SnapshotCache, fleet: Fleet, group: str, revisio
     outside_n = sum(each.nodes_n for each in lines.values()) - wave.nodes_n
     convergence = joined(each.convergence for each in lines.values())
     outside = [each.types for line, each in lines.items() if line is not GroupLine.HEAD]
-    changed = _changed_types(cache, group) if outside else frozenset()
+    changed = map(alias_of, changed_sets(cache, group)) if outside else ()
     at_base = {alias: sum(each.get(alias, Counter())[Sync.SYNCED] for each in outside) for alias in changed}
     return RolloutStatus(group, revision, convergence, types, wave, outside_n, at_base)
 
 
-def _changed_types(cache: SnapshotCache, group: str) -> frozenset[str]:
-    """The aliases of the types of which head and base have different content."""
-    lines = GroupLine.HEAD, GroupLine.BASE
-    head, base = (snapshot.sets if (snapshot := cache.get(group, line)) is not None else {} for line in lines)
-    both = head.keys() & base.keys()
-    return frozenset(
-        alias_of(url) for url in head.keys() | base.keys() if url not in both or not has_content(base[url], head[url])
-    )
+def changed_sets(cache: SnapshotCache, group: str) -> dict[str, tuple[ResourceSet, ResourceSet]]:
+    """What base and head have of each type of which their content differs, by type URL; nothing without a rollout."""
+    head, base = cache.get(group), cache.get(group, GroupLine.BASE)
+    if head is None or base is None:
+        return {}
+    pairs = {url: (base.get(url), head.get(url)) for url in {**base.sets, **head.sets}}
+    return {url: (before, after) for url, (before, after) in pairs.items() if before.digest != after.digest}

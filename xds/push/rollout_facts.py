@@ -20,6 +20,7 @@ from xds.lrs.figures import Totals
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, alias_of
 from xds.model.snapshot import ResourceSet
+from xds.push.progress import changed_sets
 from xds.push.rollouts import Rollouts
 from xds.rollouts.decide import Facts, RequestCount
 from xds.rollouts.rollout import Rollout
@@ -174,14 +175,13 @@ class _Look:
         self._group = group
         self._rollout = rollout
         self._nacking: set[str] = set()
-        head, base = cache.get(group), cache.get(group, GroupLine.BASE)
+        base = cache.get(group, GroupLine.BASE)
         self._targets: Sets = {}
         self._variants: Mapping[str, Sets] = {}
         self._base: Sets = {}
         self._changed: Mapping[str, Collection[str]] = {}
-        if rollout is not None and head is not None and base is not None:
-            sets = {url: (base.get(url), head.get(url)) for url in {**base.sets, **head.sets}}
-            sets = {url: pair for url, pair in sets.items() if pair[0].digest != pair[1].digest}
+        if rollout is not None and base is not None:
+            sets = changed_sets(cache, group)
             self._targets = {url: after for url, (_, after) in sets.items()}
             self._changed = {alias_of(url): _changed(cache, *pair) for url, pair in sets.items()}
             self._variants = variant_sets(cache, fleet, group, self._targets)

@@ -113,16 +113,8 @@ def read_plan(document: object, at: str = "/rollout", defaults: RolloutPlan = DE
 
 def plan_document(plan: RolloutPlan) -> dict[str, Any]:
     """A plan as JSON, defaults included."""
-    return {
-        "waves": [str(wave) for wave in plan.waves],
-        "selector": plan.selector,
-        "nodes": list(plan.nodes),
-        "hold_s": plan.hold_s,
-        "timeout_s": plan.timeout_s,
-        "max_nacks": plan.max_nacks,
-        "max_errors": plan.max_errors,
-        "on_failure": str(plan.on_failure),
-    }
+    values = {name: getattr(plan, name) for name in _FIELDS}
+    return {**values, "waves": [str(wave) for wave in plan.waves], "nodes": list(plan.nodes)}
 
 
 def _read_waves(fields: FieldReader, at: str, defaults: RolloutPlan) -> tuple[Wave, ...]:

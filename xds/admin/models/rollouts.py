@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from xds.admin.models.copying import copied
 from xds.admin.models.values import time_of
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ class CarefulPlan:
     @classmethod
     def from_domain(cls, plan: RolloutPlan) -> CarefulPlan:
         """A plan."""
-        values = {each.name: getattr(plan, each.name) for each in fields(cls)}
-        return cls(**{**values, "waves": tuple(map(str, plan.waves))})
+        return copied(cls, plan, waves=tuple(map(str, plan.waves)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +174,12 @@ class PushedRollout(LastRollout):
             return None
         known = rollout_fields(step.rollout, None) if step.rollout is not None else {}
         planned = tuple(PlannedWave(size=size, count=len(ids), nodes=tuple(ids[:NODES_SHOWN])) for size, ids in waves)
-        shown, silent = tuple(last_kinds), step.nodes.silent if step.nodes is not None else ()
+        silent = step.nodes.silent if step.nodes is not None else ()
         return cls(
-            effect=step.effect.value,
+            effect=step.effect,
             detail=step.detail,
             planned=planned,
-            last_kinds=shown,
+            last_kinds=tuple(last_kinds),
             partial=silent,
             **known,
         )
