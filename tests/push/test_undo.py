@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import time
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.push.request import PushOptions
 from xds.push.undo import UndoPlan
-from xds.rollouts.rollout import RolloutAction
+from xds.rollouts.rollout import RolloutAction, RolloutState
 from xds.store.base import Meta
 from xds.store.retention import Retention
 
@@ -257,6 +258,31 @@ async def test_what_the_first_node_of_a_rollout_alone_rejects_is_gone_back_to(pl
     await plane.publisher.push(GROUP, worse, options=PushOptions(all_at_once=True))
     found = await plane.publisher.undo.plan(GROUP)
     assert found.to is not None and (found.to.revision, found.to.nodes, found.to.refused) == (2, 12, 1)
+
+
+@pytest.mark.parametrize("end", ["promoted", "aborted"])
+async def test_what_was_superseded_is_not_gone_back_to_after_a_later_rollout(plane: Plane, end: str) -> None:
+    """The fourth push has a rollout of its own, and the second one had reached the first node alone."""
+    for name in ("n0", "n1"):
+        Client(plane.fleet, Node(name), GROUP).subscribe(CLUSTER)
+    await push(plane, cluster("good", 80))
+    rollouts, careful = plane.publisher.rollouts, PushOptions(rollout={"waves": ["1"]})
+    for name in ("superseded", "better", "newest"):
+        resources = ResourceDecoder().values({"resources": [cluster(name, 80)]}).resources
+        await plane.publisher.push(GROUP, resources, options=careful)
+        running = rollouts.find(GROUP)
+        assert running is not None
+        if name == "newest" and end == "aborted":
+            await rollouts.change(GROUP, RolloutAction.ABORT, Caller("ops"))
+        elif name != "superseded":
+            await rollouts.step(running, running.end(RolloutState.PROMOTED, "all have ACKed", time()), "promoted")
+    again = await plane.reloaded()
+    if end == "promoted":
+        await undo(again)
+    assert names(again) == {"better"}
+    await undo(again)
+    assert names(again) == {"good"}
+    await again.publisher.close()
 
 
 async def test_undo_is_refused_when_all_earlier_revisions_were_undone(plane: Plane) -> None:

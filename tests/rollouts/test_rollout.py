@@ -87,6 +87,18 @@ def test_what_only_waves_had_is_known_after_the_end() -> None:
     assert hidden == [[2, 3, 4, 5, 6, 7], [2, 3, 4, 5], [2, 3]]
 
 
+def test_what_was_superseded_is_known_in_later_rollouts() -> None:
+    third = begun(head=3, former=begun(head=2)).end(RolloutState.PROMOTED, "", 200.0)
+    rolled_back = begun(head=4, former=third).end(RolloutState.ROLLED_BACK, "", 300.0)
+    assert (third.outdone, rolled_back.outdone, begun(head=6, former=rolled_back).outdone) == ((2,), (2,), (2,))
+    promoting = begun(head=6, former=rolled_back).promote("me", "", 400.0)
+    assert begun(head=7, former=promoting).outdone == (2,)
+    latest = rolled_back
+    for head in range(10, 200):
+        latest = begun(head=head, former=latest)
+    assert latest.outdone == tuple(range(99, 199))
+
+
 def test_long_texts_are_cut() -> None:
     rollout = begun().end(RolloutState.ROLLED_BACK, "no " * 100_000, 130.0)
     assert decode(GROUP, encode(rollout)).reason == ("no " * 100_000)[:16_384]
@@ -113,6 +125,9 @@ def test_long_texts_are_cut() -> None:
         ({"is_promoting": 1}, "/is_promoting"),
         ({"has_superseded": "no"}, "/has_superseded"),
         ({"reason": "x" * 20_000}, "/reason"),
+        ({"outdone": 3}, "/outdone"),
+        ({"outdone": [True]}, "/outdone"),
+        ({"outdone": [1] * 200}, "/outdone"),
         ({"later_field": 1}, "/later_field"),
     ],
 )

@@ -203,7 +203,7 @@ class UndoPlanner:
             return "the group was deleted"
         if line.undone_by:
             return f"undone by revision {line.undone_by}"
-        if rollout is not None and rollout.is_hidden(line.revision):
+        if rollout is not None and rollout.never_reached_all(line.revision):
             return "its rollout did not reach all nodes"
         if line.refused > line.nodes * self._share:
             return f"rejected by {line.refused} of {line.nodes} nodes"

@@ -57,6 +57,15 @@ class FieldReader:
         """An integer between ``least`` and ``most``."""
         return int(self._within(name, default, least, most, (int,), "an integer"))
 
+    def integers(self, name: str, most_n: int, most: int) -> tuple[int, ...]:
+        """At most ``most_n`` integers between 0 and ``most``; none if it is missing."""
+        values = self.given(name, [])
+        is_short = isinstance(values, list) and len(values) <= most_n
+        if is_short and all(type(value) is int and 0 <= value <= most for value in values):
+            return tuple(values)
+        self.add("wrong_type", name, f"must be a list of at most {most_n} integers from 0 to {most}")
+        return ()
+
     def _within(
         self, name: str, default: float, least: float, most: float, kinds: Collection[type], what: str
     ) -> float:

@@ -24,13 +24,14 @@ from xds.rollouts.wave import NodeSet, everybody, next_wave, read_node_set
 DOCUMENT_BYTES = 1 << 26
 # How long after its end it matters what a rollout took back, and from whom: longer than any client keeps leftovers.
 MATTERS_S = UNIT_S["d"]
+OUTDONE_KEPT = 100  # heads of former rollouts
 _REVISION_LIMIT = 2**63 - 1
 _TIME_LIMIT_S = 1e12
 _INTEGERS = ("base", "head", "wave", "connected_n", "last_head")  # the members of a document, by kind
 _TIMES = ("began_s", "since_s")
 _TEXTS = ("reason", "by", "message", "content")
 _FLAGS = ("is_promoting", "has_superseded")
-_OTHERS = ("state", "usual_errors", "ended_s", *_FLAGS)
+_OTHERS = ("state", "usual_errors", "ended_s", "outdone", *_FLAGS)
 
 
 class RolloutState(StrEnum):
@@ -107,6 +108,7 @@ class Rollout:
     * ``is_promoting``: somebody promoted it: all nodes are served the head, without further waves;
     * ``content``: identifies the pushed configuration of the head. It is empty once other content was pushed after a
       roll-back. ``last_head``: the newest revision that waves alone were served; 0 while the rollout is open;
+    * ``outdone``: heads of former rollouts of the group that were superseded before all had them, the latest last;
     * ``reason``: why it is held or has ended; ``by``, ``message``: who acted last, and what for.
     """
 
@@ -130,6 +132,7 @@ class Rollout:
     ended_s: float | None = None
     content: str = ""
     last_head: int = 0
+    outdone: tuple[int, ...] = ()
     progress: Progress = field(default=NO_PROGRESS, compare=False)
 
     @property
@@ -159,9 +162,13 @@ class Rollout:
         return self.state is RolloutState.ROLLED_BACK and bool(self.content) and self.matters(now_s)
 
     def is_hidden(self, revision: int) -> bool:
-        """Whether a revision was served to waves only."""
+        """Whether a revision was served only to waves of this rollout, or of those that it superseded."""
         last = self.head - 1 if self.state is RolloutState.PROMOTED else self.last_head
         return revision > self.base and not (last and revision > last)
+
+    def never_reached_all(self, revision: int) -> bool:
+        """Whether a revision was served only to waves, of this rollout or one before. Roll-backs undo theirs."""
+        return self.is_hidden(revision) or revision in self.outdone
 
     def pause(self, by: str, message: str, now_s: float) -> Rollout:
         """The rollout, stopped until it is resumed."""
@@ -211,6 +218,10 @@ def begin(
     had = NodeSet(group)
     if former is not None and former.state is not RolloutState.PROMOTED and former.matters(now_s):
         had = former.nodes | former.had
+    outdone: tuple[int, ...] = ()
+    if former is not None:
+        is_outdone = former.state is RolloutState.SUPERSEDED or (former.is_open and not former.is_promoting)
+        outdone = (*former.outdone, former.head)[-OUTDONE_KEPT:] if is_outdone else former.outdone
     first = next_wave(plan, -1, NodeSet(group), connected, ())
     return Rollout(
         group,
@@ -228,6 +239,7 @@ def begin(
         has_superseded=former is not None and former.is_open,
         by=by,
         message=message,
+        outdone=outdone,
     )
 
 
@@ -264,6 +276,7 @@ def decode(group: str, body: bytes) -> Rollout:
         had=read_node_set(group, fields.given("had"), "/had"),
         usual_errors=fields.number("usual_errors", 0.0, 0.0, 1.0),
         ended_s=fields.number_or_none("ended_s", 0.0, _TIME_LIMIT_S),
+        outdone=fields.integers("outdone", OUTDONE_KEPT, _REVISION_LIMIT),
         progress=UNWATCHED,
         **simple,
     )
