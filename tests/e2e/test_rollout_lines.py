@@ -1,4 +1,7 @@
-"""Every kind of client is served its line of a group: inside of the wave the head, outside the base."""
+"""Every kind of client is served its line of a group: inside of the wave the head, outside the base.
+
+No Envoy loses a request over its kept connections meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,17 @@ import pytest
 
 from tests.e2e.test_grpc_clients import TARGET, backend, service
 from tests.support import resources as r
+from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant, grpc_bootstrap
-from tests.support.envoy import EnvoyProcess, wait_body
+from tests.support.envoy import DRAIN_BY_DEFAULT, EnvoyProcess, wait_body
 from tests.support.grpc_client import GrpcClient, old_grpc_python
+from tests.support.load import HttpLoad
 from tests.support.process import wait_until
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 from xds.rollouts.wave import rank
 
+RPS = 20.0  # of each Envoy
 GROUP, ELSEWHERE = "edge", "elsewhere"
 BASE, HEAD = "base", "head"
 ADS = {"sotw": Variant.ADS_SOTW, "twin": Variant.ADS_DELTA}
@@ -52,8 +58,8 @@ class Fleet:
         """Start an Envoy."""
         port = self.server.http_port if variant is Variant.REST else self.server.grpc_port
         bootstrap = EnvoyBootstrap(port, variant, node_id=node or name, node_cluster=group)
-        started = self._running.enter_context(EnvoyProcess(self._directory, bootstrap, name)).wait_live()
-        self.ports[name] = started.wait_listener("web")
+        envoy = EnvoyProcess(self._directory, bootstrap, name, drain=DRAIN_BY_DEFAULT)
+        self.ports[name] = self._running.enter_context(envoy).wait_live().wait_listener("web")
 
     def grpc(self, name: str, is_old: bool = False) -> GrpcClient:
         """Start a gRPC client; an old one speaks the v2 transport."""
@@ -90,6 +96,7 @@ def test_every_kind_of_client_gets_its_line(
     running: ExitStack,
     server: ServerProcess,
     upstream: Callable[[str], Upstream],
+    background: Background,
     envoys: dict[str, Variant],
     grpc: list[str],
 ) -> None:
@@ -104,6 +111,9 @@ def test_every_kind_of_client_gets_its_line(
     clients = {f"{side}-{kind}": fleet.grpc(f"{side}-{kind}", kind == "old") for side in ("in", "out") for kind in grpc}
     fleet.wait(dict.fromkeys(fleet.ports, BASE) | dict.fromkeys(("in-mover", "out-mover"), ELSEWHERE), {})
     fleet.wait({}, dict.fromkeys(clients.values(), BASE))
+    loads = {name: HttpLoad(background, port, connections=2, rps=RPS) for name, port in fleet.ports.items()}
+    for load in loads.values():
+        load.wait_total(2)
     inside = [name for name in (*fleet.ports, *clients) if name.startswith("in")]
     plan = {"waves": [], "nodes": inside, "hold_s": 86_400, "timeout_s": 86_400}
     body = {"resources": fleet.content(HEAD), "rollout": plan}
@@ -121,6 +131,10 @@ def test_every_kind_of_client_gets_its_line(
     fleet.act("promote")
     fleet.wait(dict.fromkeys(fleet.ports, HEAD), dict.fromkeys(clients.values(), HEAD))
     wait_until(lambda: server.get(f"/groups/{GROUP}/rollout")["state"] == "promoted", "promoted")
+    for load in loads.values():
+        load.wait_body(HEAD, 10)
+    lost = {name: report for name, load in loads.items() if (report := load.stop()).failed}
+    assert not lost, lost
 
 
 def test_a_first_node_that_cannot_see_the_change_is_passed_over(
