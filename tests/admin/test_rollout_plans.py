@@ -11,7 +11,7 @@ from tests.admin.conftest import Api
 from tests.support.connected import Client
 from tests.support.resources import static_cluster
 from xds.model.errors import ValidationError
-from xds.model.node import Node
+from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER
 from xds.push.request import PushOptions
 from xds.rollouts.plan import plan_document, read_plan
@@ -102,6 +102,29 @@ async def test_what_a_plan_leaves_out_is_that_of_its_group(api: Api) -> None:
     other = {"resources": [static_cluster("b", 80)], "rollout": {"hold_s": 600}}
     refused = await api.client.put(SNAPSHOT, json=other)
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/rollout/hold_s")
+
+
+async def test_a_dry_run_names_the_kinds_that_only_the_last_wave_has(api: Api) -> None:
+    await api.client.put(SNAPSHOT, json=BODY)
+    zones = {"n1": "a", "n2": "a", "n3": "b", "n4": "b"}
+    for name, zone in zones.items():
+        node = Node(name, locality=Locality("", zone), user_agent="envoy 1.40.0" if name != "n4" else "envoy 1.39.0")
+        Client(api.plane.fleet, node, "edge").subscribe(CLUSTER)
+
+    async def kinds(waves: list[str]) -> list[str]:
+        body = {"resources": [static_cluster("a", 81)], "rollout": {"waves": waves}}
+        answer = (await api.client.put(SNAPSHOT, json=body, params={"dry_run": "true"})).json()
+        assert answer["rollout"]["effect"] == "started"
+        found: list[str] = answer["rollout"].get("last_kinds", [])
+        return found
+
+    # The first nodes are of different kinds.
+    assert len(await kinds(["2"])) == 1
+    assert await kinds(["3"]) == []
+    assert await kinds(["100%"]) == []
+    named = {"resources": [static_cluster("a", 81)], "rollout": {"waves": [], "nodes": ["n1", "n2"]}}
+    answer = (await api.client.put(SNAPSHOT, json=named, params={"dry_run": "true"})).json()
+    assert answer["rollout"]["last_kinds"] == ["envoy 1.39.0 in b", "envoy 1.40.0 in b"]
 
 
 async def test_a_transaction_of_several_groups_takes_no_plan(api: Api, given: list[PushOptions]) -> None:
