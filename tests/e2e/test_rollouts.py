@@ -70,7 +70,7 @@ def test_a_push_that_the_canary_refuses_is_taken_back(site: RolloutSite, taken_p
     revision = site.roll_out(bad, waves="1,10%,50%", hold_s=30)
     ended = site.wait_state("rolled_back", ROLLED_BACK_S)
     reason = ended["reason"]
-    print(f"rolled back after {seconds_between(ended['began'], ended['ended']):.2f} s")
+    assert seconds_between(ended["began"], ended["ended"]) < 2.0  # it takes less than a tenth of that
     assert reason.startswith(f"{canary} rejected it: ") and "Address already in use" in reason
     head, refused, *_ = site.server.get(f"/groups/{GROUP}/revisions")["items"]
     assert (head["revision"], head["actor"], head["message"]) == (revision + 1, "server", reason)

@@ -262,6 +262,22 @@ async def test_undo_goes_back_to_nothing_that_only_waves_had(plane: Plane, is_ro
     ]
 
 
+@pytest.mark.usefixtures("clients")
+@pytest.mark.parametrize("has_plan", [False, True])
+async def test_a_roll_back_to_a_named_revision_ends_it_for_all(plane: Plane, has_plan: bool) -> None:
+    await plane.publisher.push(GROUP, clusters("z"))
+    await plane.publisher.push(GROUP, clusters("a"))
+    if has_plan:
+        await set_plan(plane, waves="1")
+    await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    back = await plane.publisher.rollback(GROUP, 1)
+    assert back.rollout.effect is Effect.ENDED
+    ended = rollout(plane)
+    assert (ended.state, ended.reason) == (RolloutState.SUPERSEDED, "rolled back to revision 1, for all nodes")
+    assert have(plane, "z") == set(NODES)
+    assert rollout(await plane.reloaded()) == ended
+
+
 async def test_undo_of_a_rollout_goes_back_to_its_base_although_nodes_reject_that(
     plane: Plane, clients: list[Client]
 ) -> None:
