@@ -173,9 +173,11 @@ def test_a_failure_holds_where_the_plan_says_so(site: RolloutSite, taken_port: i
     site.end()
 
 
-def test_an_abort_while_the_last_wave_is_held(site: RolloutSite) -> None:
-    site.roll_out(site.content(HEAD), waves="100%", hold_s=60)
+@pytest.mark.parametrize(("waves", "hold_s"), [("100%", 60), ("50%", 5)])
+def test_an_abort_while_the_last_wave_runs(site: RolloutSite, waves: str, hold_s: float) -> None:
+    site.roll_out(site.content(HEAD), waves=waves, hold_s=hold_s)
     wait_until(lambda: site.answering() == set(site.envoys), "all answer from the head")
+    assert site.rollout()["state"] == "running"
     site.act("abort", "looks bad")
     for name, port in site.ports.items():
         wait_body(port, BASE)
