@@ -95,7 +95,7 @@ def seen(sink: RecordingSink) -> dict[str, set[str]]:
     return {name: sink.places(name) for name in sink.services}
 
 
-async def settled(sink: RecordingSink, api: FakeKubernetes, timeout_s: float = 10.0) -> None:
+async def settled(sink: RecordingSink, api: FakeKubernetes, timeout_s: float = 60.0) -> None:
     """Wait until the sink has what the API has."""
     try:
         await sink.wait_until(lambda: seen(sink) == truth(api), timeout_s)
