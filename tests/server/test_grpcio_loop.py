@@ -52,6 +52,46 @@ def test_calls_that_pile_up_are_taken_at_once() -> None:
         assert runner.run(handle_calls()) == 2 * CALLS, "what it is like without"
 
 
+class ClosedLoops(Events):
+    """As gRPC's queue with events of loops that are closed: its handler raises at each, and leaves those behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue: list[bool] = []  # whether the loop is closed
+        self.raised = 0
+
+    def put(self, is_closed: bool) -> None:
+        self.queue.append(is_closed)
+        self.write_socket.send(b"1")
+
+    def _handle_events(self, loop: object) -> None:
+        assert self.read_socket.recv(1)
+        while self.queue:
+            if self.queue.pop(0):
+                self.raised += 1
+                raise RuntimeError("Event loop is closed")
+            self.handled += 1
+
+
+async def handle_behind_closed_loops() -> ClosedLoops:
+    loop, events = asyncio.get_running_loop(), ClosedLoops()
+    loop.set_exception_handler(lambda *_: None)
+    loop.add_reader(events.read_socket, partial(events._handle_events, loop))
+    with events.read_socket, events.write_socket:
+        for is_closed in (False, True, True, False):
+            events.put(is_closed)
+        await until(partial(events.has_handled, 2))
+        loop.remove_reader(events.read_socket)
+    return events
+
+
+def test_events_behind_those_of_closed_loops_are_handled() -> None:
+    """An event that waited for the next one could wait for ever: the end of a server, for instance."""
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        events = runner.run(handle_behind_closed_loops())
+    assert (events.handled, events.raised) == (2, 2)
+
+
 async def read_plainly() -> bytes:
     reading, writing = socket.socketpair()
     with reading, writing:

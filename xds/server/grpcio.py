@@ -339,7 +339,11 @@ def _is_grpc(callback: Callable[..., Any]) -> bool:
 
 
 class _DrainingReader:
-    """Removes the accumulated wake-up bytes except one, which ``handle`` reads before it handles all events."""
+    """Lets ``handle`` read one wake-up byte and handle all events, and removes the bytes of events that it has handled.
+
+    grpcio handles the events of all loops, and raises at one of a loop that is closed. The bytes of those behind it
+    must stay: without a byte nobody would handle them before the next event.
+    """
 
     __slots__ = ("_loop", "_pair", "_skip")
 
@@ -351,12 +355,10 @@ class _DrainingReader:
     def __call__(self, handle: Callable[..., Any], *args: Any) -> None:
         if self._skip and self._loop.time() > self._loop.drains_until:
             self._skip -= 1
-        else:
-            self._drain()
+            handle(*args)
+            return
+        waiting = len(self._pair.recv(_PEEK_BYTES, _PEEK))  # their events are in the queue already
         handle(*args)
-
-    def _drain(self) -> None:
-        waiting = len(self._pair.recv(_PEEK_BYTES, _PEEK))
         if waiting > 1:
-            self._pair.recv(waiting - 1)
+            self._pair.recv(waiting - 1, socket.MSG_DONTWAIT)
         self._skip = SKIPPED
