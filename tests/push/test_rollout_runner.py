@@ -28,7 +28,7 @@ from xds.push.rollout_runner import RolloutRunner
 from xds.rollouts.decide import Facts, RequestCount
 from xds.rollouts.rollout import UNWATCHED, RolloutAction, RolloutState
 from xds.rollouts.server_facts import ServerFacts, merged, read_facts
-from xds.store.base import Commit, UnavailableError
+from xds.store.base import Commit, Meta, UnavailableError
 
 PLAN = {"waves": ["1", "50%"], "hold_s": 0.0}
 DEADLINE_S = 10.0
@@ -73,7 +73,8 @@ async def pushed(plane: Plane, **plan: object) -> Proxies:
     await plane.publisher.push(GROUP, clusters("a"))
     proxies = Proxies(plane)
     proxies.answer()
-    await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(rollout={**PLAN, **plan}))
+    options = PushOptions(meta=Meta(message="another timeout"), rollout={**PLAN, **plan})
+    await plane.publisher.push(GROUP, clusters("b"), options=options)
     return proxies
 
 
@@ -134,6 +135,7 @@ async def test_a_nack_takes_it_back_within_a_second(plane: Plane, runner: Rollou
     newest, *_ = await plane.publisher.history.lines(GROUP)
     assert (newest.revision, newest.kind, newest.meta.actor) == (3, "rollback", "server")
     assert newest.meta.message == rollout(plane).reason
+    assert (rollout(plane).by, rollout(plane).message) == ("server", "")
     refused = (await plane.publisher.history.lines(GROUP))[1]
     assert (refused.nodes, refused.refused, refused.undone_by) == (1, 1, 3)
 

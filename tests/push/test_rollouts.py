@@ -153,6 +153,19 @@ async def test_an_abort_is_an_undo_that_only_the_wave_sees(plane: Plane) -> None
 
 
 @pytest.mark.usefixtures("clients")
+async def test_an_end_by_somebody_unknown_is_not_told_as_that_of_somebody_else(plane: Plane) -> None:
+    rollouts = plane.publisher.rollouts
+    await begun(plane)
+    await rollouts.change(GROUP, RolloutAction.PAUSE, OPERATOR, "lunch")
+    await rollouts.change(GROUP, RolloutAction.ABORT, Caller(), "too slow")
+    assert (rollout(plane).state, rollout(plane).by, rollout(plane).message) == ("rolled_back", "", "too slow")
+    await begun_again(plane, "c")
+    await rollouts.change(GROUP, RolloutAction.PAUSE, OPERATOR, "lunch")
+    await plane.publisher.push(GROUP, clusters("d"), options=PushOptions(all_at_once=True))
+    assert (rollout(plane).state, rollout(plane).by, rollout(plane).message) == ("superseded", "", "")
+
+
+@pytest.mark.usefixtures("clients")
 async def test_what_was_taken_back_is_refused_until_it_is_asked_for(plane: Plane) -> None:
     await begun(plane)
     await plane.publisher.rollouts.change(GROUP, RolloutAction.ABORT, OPERATOR, "too slow")

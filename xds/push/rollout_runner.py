@@ -103,7 +103,7 @@ class RolloutRunner:
 
     async def _roll_back(self, before: Rollout, after: Rollout, serves: str) -> None:
         try:
-            await self._rollouts.roll_back(before, replace(after, by=SERVER), Caller(SERVER))
+            await self._rollouts.roll_back(before, replace(after, by=SERVER, message=""), Caller(SERVER))
         except (StoreError, ConflictError):
             raise
         except XdsError as error:  # such as a name of the base that a config entry has now: a person has to decide

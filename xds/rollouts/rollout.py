@@ -184,10 +184,10 @@ class Rollout:
         acted = self._acted(RolloutState.RUNNING, by, message, now_s)
         return replace(acted, wave=wave, nodes=everybody(self.group), is_promoting=True)
 
-    def end(self, state: RolloutState, reason: str, now_s: float, by: str = "", message: str = "") -> Rollout:
-        """The rollout, ended."""
+    def end(self, state: RolloutState, reason: str, now_s: float, by: str | None = None, message: str = "") -> Rollout:
+        """The rollout, ended; None: by itself."""
         ended = replace(self, state=state, reason=reason, ended_s=now_s, progress=NO_PROGRESS)
-        return replace(ended, by=by, message=message) if by else ended
+        return ended if by is None else replace(ended, by=by, message=message)
 
     def watched_anew(self, now_s: float) -> Rollout:
         """The rollout, with a wave that begins, or of which nothing has been seen yet."""
