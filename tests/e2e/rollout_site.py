@@ -81,8 +81,8 @@ class RolloutSite:
 
     def content(self, upstream: str, *ports: int) -> list[Json]:
         """The usual resources; the cluster is named as its upstream, whose port it has if no ports are given."""
-        own = {BASE: self.base, HEAD: self.head}[upstream].port
-        web = r.web_resources(upstream, *(ports or (own,)), source=self.variant.config_source)
+        at = ports or ({BASE: self.base, HEAD: self.head}[upstream].port,)
+        web = r.web_resources(upstream, *at, source=self.variant.config_source)
         cluster, *others = web
         return [{**cluster, "lrs_server": {"self": {}}, "alt_stat_name": f"{upstream}-{self.story}"}, *others]
 
