@@ -35,10 +35,10 @@ columns), while `SetSnapshot` is a function call. With 100 streams these parts d
 answer to the last ACK takes less time than from their call."""
 
 WHY_STEP: Final = """\
-Of some 24 us, 9 to 10 are the read and the write of the socket and the event loop, 4 to 5 are a thousandth of the push
-itself, and the rest is Python: 41 calls of the shell, HTTP/2, the look-up of the cohort, the state of the fleet and the
-metrics, of which none takes more than 1 us. Runs of one day differ: 0.36 to 0.44 in SotW, 0.29 to 0.36 in Delta where
-all change. The share is larger while the machine is slow, because our server reads more memory for each step."""
+In a profile of the server, a fifth is the write of the socket, and no other function has more than 6 %: the rest is
+spread over the shell, HTTP/2, the look-up of the cohort, the state of the fleet and the metrics. 4 to 5 us of some 24
+are a thousandth of the push itself. Runs of one day differ: 0.36 to 0.44 in SotW, 0.29 to 0.36 in Delta where all
+change. The share was larger while the machine was slow."""
 WHY_STEPS: Final = """\
 Sockets, Python code and the push itself, as for 10 clusters in SotW. Each further type is one more step."""
 WHY_FEW: Final = """\
@@ -54,9 +54,9 @@ The push of 1,000 clusters takes 31 us for each of 1,000 streams, and the kernel
 8 the store (5 of them SQLite's rows: a blob, an entry and a past entry for each resource), 2 the next snapshot and its
 frames, and 3 serving it, with the removal log."""
 WHY_NODE: Final = """\
-A push and an ACK without a node take 25 us in the same run; the rest are reads and copies of the 61 kB of each ACK. The
-frame that extends the window of the stream is written for every fourth of them only, but not for clients without a
-credential."""
+Without a node a push and an ACK take 0.43 of the CPU in the same run; the rest are reads and copies of the 61 kB of
+each ACK. The frame that extends the window of the stream is written for every fourth of them only, but not for clients
+without a credential."""
 WHY_MEMORY: Final = """\
 A stream has the state of the engine, HTTP/2 and the transport (3 kB), and its state in the fleet."""
 
